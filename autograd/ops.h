@@ -110,11 +110,12 @@ struct AttentionOptions {
   int64_t kv_heads = 0;  ///< 0: as many as heads
   bool causal = false;   ///< query t of T sees keys 0 ... t + S - T of S
   bool alibi = false;
-  Tensor lengths = {};     ///< [B] i32, optional: keys at or after lengths[b] are padding
-  double scale = 0;        ///< 0: 1 / sqrt(head size)
+  Tensor lengths = {};  ///< [B] i32, optional: keys at or after lengths[b] are padding
+  double scale = 0;     ///< 0: 1 / sqrt(head size)
 };
 /// q [B, T, H D], k and v [B, S, K D] -> [B, T, H D] (Vaswani et al. 2017, eq. 1).
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options);
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options);
 /// The same from one tensor [B, T, (H + 2 K) D] that holds q, k and v side by side.
 Tensor attention(const Tensor& qkv, const AttentionOptions& options);
 /// Queries against the first `keys` rows of cache tensors [B, capacity, K D]; not differentiable.

@@ -4,8 +4,8 @@
 //
 //   Tape tape;                                 // records while in scope; without a Tape nothing is
 //   Tensor loss = model.loss(tokens, targets);
-//   tape.backward(loss);                       // pops records from the end, freeing what they saved
-//   optimizer.step();
+//   tape.backward(loss);                       // pops records from the end, freeing what they
+//   saved optimizer.step();
 //
 // Limits: one backward per tape, no second derivatives. Tensors that a tape has seen must not be
 // modified before its backward.
@@ -37,6 +37,8 @@ struct Gradient : GradientState {
 Tensor requires_gradient(const Tensor& x);
 /// True when x is a leaf or the output of a recorded operation.
 inline bool needs_gradient(const Tensor& x) { return x.gradient_state() != nullptr; }
+/// True for a tensor given to requires_gradient().
+bool is_leaf(const Tensor& x);
 /// The gradient of a leaf; undefined while no backward has written it. Throws unless x is a leaf.
 Tensor gradient(const Tensor& x);
 /// Marks a leaf's gradient unwritten: the next contribution overwrites it.
@@ -51,7 +53,8 @@ class BackwardPass {
   /// Where to put the gradient of input i: write to it or add to it, as it says; empty when that
   /// input needs none. Ask once per contribution, and then do contribute.
   Destination destination(size_t i);
-  /// Contributes `contribution` (same number of elements as input i) without copying where possible.
+  /// Contributes `contribution` (same number of elements as input i) without copying where
+  /// possible.
   void pass_on(size_t i, const Tensor& contribution);
   /// Contributes scale * contribution.
   void pass_on_scaled(size_t i, const Tensor& contribution, double scale);
@@ -77,8 +80,9 @@ class Tape {
   /// gradients already written, and consumes the tape. loss has one element.
   /// Throws when this tape did not record loss, or was consumed.
   void backward(const Tensor& loss, double scale = 1);
-  /// The same from a given gradient of `output`, of the same shape.
-  void backward_from(const Tensor& output, const Tensor& gradient);
+  /// The same from given gradients of several outputs, each of its output's shape; undefined ones
+  /// count as zero.
+  void backward_from(std::span<const Tensor> outputs, std::span<const Tensor> gradients);
 
   size_t size() const { return records_.size(); }
 
@@ -93,10 +97,14 @@ class Tape {
 
  private:
   template <class F>
-  friend void record(const char*, std::initializer_list<Tensor>, std::initializer_list<Tensor>, F&&);
+  friend void record(const char*, std::initializer_list<Tensor>, std::initializer_list<Tensor>,
+                     F&&);
   template <class F>
   friend void record(const char*, std::span<const Tensor>, std::span<const Tensor>, F&&);
   friend class Pause;
+  friend std::vector<Tensor> recompute(
+      const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>&,
+      const std::vector<Tensor>&);
 
   struct Record {
     const char* operation;
@@ -104,13 +112,16 @@ class Tape {
     size_t inputs;
     BackwardFunction backward;
   };
-  bool needed(const char* operation, std::span<const Tensor> inputs) const;
+  /// Whether an input needs a gradient. Throws where one would be lost.
+  bool needed(const char* operation, std::span<const Tensor> inputs);
   void push(const char* operation, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             BackwardFunction backward);
 
   std::vector<Record> records_;
   uint64_t id_;
   bool consumed_ = false;
+  bool only_notices_ = false;  // recompute's first pass: record nothing, but notice whether
+  bool noticed_ = false;       // anything would have been recorded
   Tape* outer_;
 };
 

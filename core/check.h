@@ -16,7 +16,9 @@ struct Error : std::runtime_error {
 
 namespace detail {
 template <class T>
-void write_part(std::ostream& out, const T& part) { out << part; }
+void write_part(std::ostream& out, const T& part) {
+  out << part;
+}
 template <class T>
 void write_part(std::ostream& out, const std::vector<T>& parts) {
   out << '[';
@@ -37,7 +39,8 @@ template <class... Parts>
 /// Throws Error unless `condition` holds. The parts are formatted only then.
 template <class... Parts>
 inline void check(bool condition, const Parts&... parts) {
-  if (!condition) [[unlikely]] fail(parts...);
+  if (!condition) [[unlikely]]
+    fail(parts...);
 }
 
 }  // namespace tapeformer

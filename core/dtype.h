@@ -43,10 +43,13 @@ inline constexpr DType dtype_of<int32_t> = DType::i32;
 template <class F>
 void dispatch_floating(const char* operation, DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::f64: return f(double{});
+    case DType::f32:
+      return f(float{});
+    case DType::f64:
+      return f(double{});
     default:
-      fail(operation, ": computes in f32 or f64, got ", dtype, "; convert with cast(x, DType::f32)");
+      fail(operation, ": computes in f32 or f64, got ", dtype,
+           "; convert with cast(x, DType::f32)");
   }
 }
 

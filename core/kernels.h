@@ -33,26 +33,26 @@ struct Heads {
 #ifdef TAPEFORMER_CUDA
 inline Device device_of(const Tensor& tensor) { return tensor.device(); }
 inline Device device_of(const Heads& heads) { return heads.tensor.device(); }
-#define TAPEFORMER_KERNEL(name, ...)                           \
-  namespace cpu {                                              \
-  void name(__VA_ARGS__);                                      \
-  }                                                            \
-  namespace cuda {                                             \
-  void name(__VA_ARGS__);                                      \
-  }                                                            \
-  template <class First, class... Rest>                        \
-  inline void name(const First& first, const Rest&... rest) {  \
+#define TAPEFORMER_KERNEL(name, ...)                                         \
+  namespace cpu {                                                            \
+  void name(__VA_ARGS__);                                                    \
+  }                                                                          \
+  namespace cuda {                                                           \
+  void name(__VA_ARGS__);                                                    \
+  }                                                                          \
+  template <class First, class... Rest>                                      \
+  inline void name(const First& first, const Rest&... rest) {                \
     if (device_of(first) == Device::cuda) return cuda::name(first, rest...); \
-    cpu::name(first, rest...);                                 \
+    cpu::name(first, rest...);                                               \
   }
 #else
-#define TAPEFORMER_KERNEL(name, ...)                          \
-  namespace cpu {                                             \
-  void name(__VA_ARGS__);                                     \
-  }                                                           \
-  template <class... Arguments>                               \
-  inline void name(const Arguments&... arguments) {           \
-    cpu::name(arguments...);                                  \
+#define TAPEFORMER_KERNEL(name, ...)                \
+  namespace cpu {                                   \
+  void name(__VA_ARGS__);                           \
+  }                                                 \
+  template <class... Arguments>                     \
+  inline void name(const Arguments&... arguments) { \
+    cpu::name(arguments...);                        \
   }
 #endif
 
@@ -68,11 +68,16 @@ TAPEFORMER_KERNEL(copy, const Tensor& x, const Tensor& y)
 TAPEFORMER_KERNEL(affine, const Tensor& x, double scale, double shift, const Destination& y)
 
 enum class Unary { exp, log, sqrt, tanh, sigmoid, relu, gelu, gelu_tanh, silu };
+/// Whether f's derivative is written in terms of y = f(x), and not of x.
+inline bool derivative_reads_output(Unary f) {
+  return f == Unary::exp || f == Unary::sqrt || f == Unary::tanh || f == Unary::sigmoid;
+}
 /// y = f(x). gelu is x Phi(x) with the normal distribution function Phi(x) = (1 + erf(x/sqrt 2))/2,
 /// gelu_tanh its approximation x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel
 /// 2016); silu is x sigmoid(x).
 TAPEFORMER_KERNEL(unary_forward, const Tensor& x, const Tensor& y, Unary f)
-/// dx (+)= dy f'(x), where f' may be written in terms of y = f(x).
+/// dx (+)= dy f'(x). Only one of x and y is read, see derivative_reads_output; the other is
+/// optional.
 TAPEFORMER_KERNEL(unary_backward, const Tensor& dy, const Tensor& x, const Tensor& y, Unary f,
                   const Destination& dx)
 /// y = x^exponent.
@@ -85,7 +90,8 @@ enum class Binary { add, sub, mul, div, pow };
 /// y = a (op) b under NumPy's broadcasting; y has the broadcast shape.
 TAPEFORMER_KERNEL(binary_forward, const Tensor& a, const Tensor& b, Binary op, const Tensor& y)
 /// The gradient of a (`first`) or of b (otherwise): dy times the partial derivative, summed over
-/// the dimensions along which that input was broadcast.
+/// the dimensions along which that input was broadcast. d has that input's shape. Add and sub read
+/// neither a nor b, mul only the other one; what is not read is optional.
 TAPEFORMER_KERNEL(binary_backward, const Tensor& dy, const Tensor& a, const Tensor& b, Binary op,
                   bool first, const Destination& d)
 /// y = condition ? a : b; condition is i32, and all three broadcast to y's shape.
@@ -96,8 +102,8 @@ TAPEFORMER_KERNEL(where_forward, const Tensor& condition, const Tensor& a, const
 TAPEFORMER_KERNEL(where_backward, const Tensor& dy, const Tensor& condition, bool first,
                   const Destination& d)
 
-/// y (+)= x m / (1 - p), m from Bernoulli(1 - p): element i is kept when uniform(word i of key) >= p.
-/// Its own backward: the same key gives the same mask.
+/// y (+)= x m / (1 - p), m from Bernoulli(1 - p): element i is kept when uniform(word i of key) >=
+/// p. Its own backward: the same key gives the same mask.
 TAPEFORMER_KERNEL(dropout, const Tensor& x, double p, RandomKey key, const Destination& y)
 /// x ~ N(mean, deviation^2), or uniform on [low, high).
 TAPEFORMER_KERNEL(fill_normal, const Tensor& x, double mean, double deviation, RandomKey key)
@@ -105,7 +111,8 @@ TAPEFORMER_KERNEL(fill_uniform, const Tensor& x, double low, double high, Random
 
 // ---------------------------------------------------------------- reductions and shapes
 
-/// y = scale * sum of x [outer, n, inner] over dimension `dim`; y has that dimension removed (or 1).
+/// y = scale * sum of x [outer, n, inner] over dimension `dim`; y has that dimension removed (or
+/// 1).
 TAPEFORMER_KERNEL(sum_forward, const Tensor& x, int dim, double scale, const Destination& y)
 /// dx (+)= scale * dy, repeated along `dim`. dx has the shape of x.
 TAPEFORMER_KERNEL(sum_backward, const Tensor& dy, int dim, double scale, const Destination& dx)
@@ -155,16 +162,18 @@ TAPEFORMER_KERNEL(layer_norm_forward, const Tensor& x, const Tensor& residual, d
                   const Tensor& gamma, const Tensor& beta, double epsilon, const Tensor& sum,
                   const Tensor& y, const Tensor& mean, const Tensor& rstd)
 /// With h = gamma dy and xh = (s - mean) rstd:
-///   ds (+)= dsum + rstd (h - mean(h) - xh mean(h xh)); dgamma (+)= sum_N dy xh; dbeta (+)= sum_N dy.
+///   ds (+)= dsum + rstd (h - mean(h) - xh mean(h xh)); dgamma (+)= sum_N dy xh; dbeta (+)= sum_N
+///   dy.
 /// dsum (optional) is the gradient that reaches s beside the norm.
 TAPEFORMER_KERNEL(layer_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
-                  const Tensor& mean, const Tensor& rstd, const Tensor& dsum,
-                  const Destination& ds, const Destination& dgamma, const Destination& dbeta)
+                  const Tensor& mean, const Tensor& rstd, const Tensor& dsum, const Destination& ds,
+                  const Destination& dgamma, const Destination& dbeta)
 /// RMS norm (Zhang & Sennrich 2019, eq. 4): r = 1 / sqrt(mean(s^2) + epsilon), y = gamma s r.
 TAPEFORMER_KERNEL(rms_norm_forward, const Tensor& x, const Tensor& residual, double alpha,
                   const Tensor& gamma, double epsilon, const Tensor& sum, const Tensor& y,
                   const Tensor& rstd)
-/// With h = gamma dy and xh = s rstd: ds (+)= dsum + rstd (h - xh mean(h xh)); dgamma (+)= sum_N dy xh.
+/// With h = gamma dy and xh = s rstd: ds (+)= dsum + rstd (h - xh mean(h xh)); dgamma (+)= sum_N dy
+/// xh.
 TAPEFORMER_KERNEL(rms_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                   const Tensor& rstd, const Tensor& dsum, const Destination& ds,
                   const Destination& dgamma)
@@ -181,7 +190,7 @@ TAPEFORMER_KERNEL(log_softmax_forward, const Tensor& x, const Tensor& y)
 TAPEFORMER_KERNEL(log_softmax_backward, const Tensor& dy, const Tensor& y, const Destination& dx)
 
 struct AttentionShape {
-  int64_t batch = 0, queries = 0, keys = 0;  // B, T, S
+  int64_t batch = 0, queries = 0, keys = 0;        // B, T, S
   int64_t heads = 0, kv_heads = 0, head_size = 0;  // H, a divisor of it, D
   bool causal = false;  // query t sees keys 0 ... t + S - T: the last query sees every key
   bool alibi = false;   // adds -slope(h) (t + S - T - s) to the scores (Press et al. 2022)
@@ -192,10 +201,10 @@ struct AttentionShape {
 /// slopes of the next power of two, as in the paper's code.
 double alibi_slope(int64_t head, int64_t heads);
 
-/// out [B, T, H D] = softmax(scale q k^T + mask) v, without the T x S matrix in memory. Query head h
-/// reads key-value head h / (H / kv_heads) (Ainslie et al. 2023). lengths [B] (i32, optional): keys
-/// at or after lengths[b] are padding. lse [B, H, T] is log sum exp of the scores, for backward. A
-/// query that sees no key gives zeros, and lse -inf.
+/// out [B, T, H D] = softmax(scale q k^T + mask) v, without the T x S matrix in memory. Query head
+/// h reads key-value head h / (H / kv_heads) (Ainslie et al. 2023). lengths [B] (i32, optional):
+/// keys at or after lengths[b] are padding. lse [B, H, T] is log sum exp of the scores, for
+/// backward. A query that sees no key gives zeros, and lse -inf.
 TAPEFORMER_KERNEL(attention_forward, const Heads& q, const Heads& k, const Heads& v,
                   const Tensor& lengths, const AttentionShape& shape, const Tensor& out,
                   const Tensor& lse)
@@ -224,7 +233,8 @@ TAPEFORMER_KERNEL(embedding_backward, const Tensor& dy, const Tensor& indices,
 TAPEFORMER_KERNEL(count_targets, const Tensor& targets, int32_t ignore_index, const Tensor& count)
 /// Cross-entropy against the smoothed target q = (1 - smoothing) onehot + smoothing / V (Szegedy et
 /// al. 2016, eq. 5), with p = softmax(logits [N, V]):
-///   losses[n] = -sum_v q_v log p_v, 0 for ignored rows; dlogits (optional) = (p - q) / count, 0 for
+///   losses[n] = -sum_v q_v log p_v, 0 for ignored rows; dlogits (optional) = (p - q) / count, 0
+///   for
 /// ignored rows. dlogits may be logits itself.
 TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, const Tensor& count,
                   int32_t ignore_index, double smoothing, const Tensor& losses,
@@ -232,7 +242,8 @@ TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, co
 
 // ---------------------------------------------------------------- optimizer steps
 
-/// norm [1] = sqrt(sum_of_squares); factor [1] = min(1, max_norm / norm), 1 when max_norm is 0.
+/// norm [1] = sqrt(sum_of_squares); factor [1] = min(1, max_norm / (norm + 1e-6)), 1 when max_norm
+/// is 0. The 1e-6 is PyTorch's: runs can be compared with it digit by digit.
 TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, double max_norm, const Tensor& norm,
                   const Tensor& factor)
 

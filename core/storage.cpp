@@ -129,8 +129,8 @@ class CachingAllocator {
   static void* map(size_t bytes) {
     const size_t slack = bytes >= huge_page ? huge_page : 0;
     if (bytes + slack < bytes) return nullptr;
-    void* mapping = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* mapping =
+        mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) return nullptr;
     if (!slack) return mapping;
     char* begin = static_cast<char*>(mapping);

@@ -41,10 +41,10 @@ class Storage {
 };
 
 struct MemoryStats {
-  size_t live_bytes = 0;         // in use by tensors now
-  size_t peak_bytes = 0;         // largest live_bytes since the last reset_peak_memory
-  size_t reserved_bytes = 0;     // taken from the system: live and cached
-  size_t system_requests = 0;    // how often the system was asked
+  size_t live_bytes = 0;       // in use by tensors now
+  size_t peak_bytes = 0;       // largest live_bytes since the last reset_peak_memory
+  size_t reserved_bytes = 0;   // taken from the system: live and cached
+  size_t system_requests = 0;  // how often the system was asked
 };
 
 MemoryStats memory_stats(Device device = Device::cpu);

@@ -43,7 +43,7 @@ std::vector<T> Tensor::to_vector() const {
   return std::vector<T>(begin, begin + numel());
 }
 
-#define TAPEFORMER_INSTANTIATE(T)                                                   \
+#define TAPEFORMER_INSTANTIATE(T)                                       \
   template Tensor Tensor::from<T>(const std::vector<T>&, const Shape&); \
   template std::vector<T> Tensor::to_vector<T>() const;
 TAPEFORMER_INSTANTIATE(float)
@@ -54,10 +54,14 @@ TAPEFORMER_INSTANTIATE(int32_t)
 double Tensor::item() const {
   check(numel() == 1, "item: needs a tensor with one element, got shape ", shape());
   switch (dtype()) {
-    case DType::f32: return *data<float>();
-    case DType::f64: return *data<double>();
-    case DType::i32: return *data<int32_t>();
-    default: fail("item: no arithmetic in ", dtype());
+    case DType::f32:
+      return *data<float>();
+    case DType::f64:
+      return *data<double>();
+    case DType::i32:
+      return *data<int32_t>();
+    default:
+      fail("item: no arithmetic in ", dtype());
   }
 }
 
@@ -78,7 +82,8 @@ Shape infer_shape(const char* operation, int64_t numel, std::initializer_list<in
 }
 
 Tensor Tensor::view(const Shape& shape) const {
-  check(shape.numel() == numel(), "view: shape ", this->shape(), " has other elements than ", shape);
+  check(shape.numel() == numel(), "view: shape ", this->shape(), " has other elements than ",
+        shape);
   Tensor result = detach();
   check(!body().gradient,
         "view: would lose the gradient; use reshape(x, shape), or detach() if that is meant");
@@ -126,9 +131,14 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::rebase(Storage storage, int64_t offset) const {
-  check((offset + numel()) * size_of(dtype()) <= storage.capacity(), "rebase: storage too small");
   body().storage = std::move(storage);
   body().offset = offset;
+}
+
+void Tensor::become(const Tensor& other) const {
+  check(other.shape() == shape(), "become: shapes differ: ", shape(), " and ", other.shape());
+  rebase(other.storage(), other.body().offset);
+  body().dtype = other.dtype();
 }
 
 void Tensor::undefined() { fail("an undefined tensor was used where a value is needed"); }

@@ -56,7 +56,8 @@ class Tensor {
   /// Throws unless T is the element type.
   template <class T>
   T* data() const {
-    if (dtype() != dtype_of<T>) [[unlikely]] wrong_type(dtype_of<T>);
+    if (dtype() != dtype_of<T>) [[unlikely]]
+      wrong_type(dtype_of<T>);
     return static_cast<T*>(raw());
   }
   void* raw() const {
@@ -93,6 +94,8 @@ class Tensor {
   const Storage& storage() const { return body().storage; }
   /// Moves the tensor to `offset` (elements) of another storage, for all handles. Copies nothing.
   void rebase(Storage storage, int64_t offset) const;
+  /// Takes over memory, dtype and device of a tensor of the same shape, for all handles.
+  void become(const Tensor& other) const;
   /// True when both are handles of one body.
   bool is(const Tensor& other) const { return body_ == other.body_; }
 
@@ -108,7 +111,8 @@ class Tensor {
   };
   explicit Tensor(Body* body) : body_(body) {}
   Body& body() const {
-    if (!body_) [[unlikely]] undefined();
+    if (!body_) [[unlikely]]
+      undefined();
     return *body_;
   }
   [[noreturn]] static void undefined();

@@ -1,0 +1,168 @@
+// Element-wise operations with their backward. The formulas stand at the kernels.
+#include "autograd/ops.h"
+
+namespace tapeformer {
+namespace {
+
+using kernels::Binary;
+using kernels::Unary;
+
+void check_floating(const char* operation, const Tensor& x) {
+  dispatch_floating(operation, x.dtype(), [](auto) {});
+}
+
+void check_alike(const char* operation, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), operation, ": dtypes differ: a is ", a.dtype(), ", b is ",
+        b.dtype(), "; convert one with cast(x, DType::", a.dtype(), ")");
+  check(a.device() == b.device(), operation, ": devices differ: a is on ", a.device(), ", b on ",
+        b.device());
+}
+
+Tensor unary(const char* operation, const Tensor& x, Unary f) {
+  check_floating(operation, x);
+  const Tensor y = x.empty_like();
+  kernels::unary_forward(x, y, f);
+  const bool of_output = kernels::derivative_reads_output(f);
+  record(operation, {x}, {y},
+         [f, x = of_output ? Tensor{} : x, y = of_output ? y : Tensor{}](BackwardPass& pass) {
+           kernels::unary_backward(pass.gradient(), x, y, f, pass.destination(0));
+         });
+  return y;
+}
+
+// Which operands the backward of a binary operation reads.
+struct Saved {
+  Tensor a, b;
+};
+Saved save(Binary op, const Tensor& a, const Tensor& b) {
+  if (op == Binary::add || op == Binary::sub) return {};
+  if (op != Binary::mul) return {a, b};
+  return {needs_gradient(b) ? a : Tensor{}, needs_gradient(a) ? b : Tensor{}};
+}
+
+Tensor binary(const char* operation, const Tensor& a, const Tensor& b, Binary op) {
+  check_floating(operation, a);
+  check_alike(operation, a, b);
+  const Tensor y = a.empty_like(broadcast_shapes(operation, a.shape(), b.shape()));
+  kernels::binary_forward(a, b, op, y);
+  if (!recording({a, b})) return y;
+  // A sum of equal shapes hands its gradient on as it is.
+  const bool linear = op == Binary::add || op == Binary::sub;
+  if (linear && a.shape() == b.shape()) {
+    record(operation, {a, b}, {y}, [sign = op == Binary::add ? 1 : -1](BackwardPass& pass) {
+      pass.pass_on(0, pass.gradient());
+      pass.pass_on_scaled(1, pass.gradient(), sign);
+    });
+  } else {
+    record(operation, {a, b}, {y}, [saved = save(op, a, b), op](BackwardPass& pass) {
+      for (const size_t i : {0, 1})
+        if (pass.needs(i))
+          kernels::binary_backward(pass.gradient(), saved.a, saved.b, op, i == 0,
+                                   pass.destination(i));
+    });
+  }
+  return y;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) { return binary("add", a, b, Binary::add); }
+Tensor sub(const Tensor& a, const Tensor& b) { return binary("sub", a, b, Binary::sub); }
+Tensor mul(const Tensor& a, const Tensor& b) { return binary("mul", a, b, Binary::mul); }
+Tensor div(const Tensor& a, const Tensor& b) { return binary("div", a, b, Binary::div); }
+Tensor pow(const Tensor& a, const Tensor& b) { return binary("pow", a, b, Binary::pow); }
+
+Tensor pow(const Tensor& x, double exponent) {
+  check_floating("pow", x);
+  const Tensor y = x.empty_like();
+  kernels::power_forward(x, exponent, y);
+  record("pow", {x}, {y}, [x, exponent](BackwardPass& pass) {
+    kernels::power_backward(pass.gradient(), x, exponent, pass.destination(0));
+  });
+  return y;
+}
+
+Tensor affine(const Tensor& x, double scale, double shift) {
+  check_floating("affine", x);
+  const Tensor y = x.empty_like();
+  kernels::affine(x, scale, shift, Destination{y});
+  record("affine", {x}, {y},
+         [scale](BackwardPass& pass) { pass.pass_on_scaled(0, pass.gradient(), scale); });
+  return y;
+}
+
+Tensor neg(const Tensor& x) { return affine(x, -1, 0); }
+Tensor exp(const Tensor& x) { return unary("exp", x, Unary::exp); }
+Tensor log(const Tensor& x) { return unary("log", x, Unary::log); }
+Tensor sqrt(const Tensor& x) { return unary("sqrt", x, Unary::sqrt); }
+Tensor tanh(const Tensor& x) { return unary("tanh", x, Unary::tanh); }
+Tensor sigmoid(const Tensor& x) { return unary("sigmoid", x, Unary::sigmoid); }
+Tensor relu(const Tensor& x) { return unary("relu", x, Unary::relu); }
+Tensor gelu(const Tensor& x) { return unary("gelu", x, Unary::gelu); }
+Tensor gelu_tanh(const Tensor& x) { return unary("gelu_tanh", x, Unary::gelu_tanh); }
+Tensor silu(const Tensor& x) { return unary("silu", x, Unary::silu); }
+
+namespace {
+
+Tensor choose(const char* operation, const Tensor& condition, const Tensor& a, const Tensor& b,
+              const Shape& shape) {
+  const Tensor y = a.empty_like(shape);
+  kernels::where_forward(condition, a, b, y);
+  record(operation, {a, b}, {y}, [condition](BackwardPass& pass) {
+    for (const size_t i : {0, 1})
+      if (pass.needs(i))
+        kernels::where_backward(pass.gradient(), condition, i == 0, pass.destination(i));
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  check(condition.dtype() == DType::i32, "where: the condition must be i32, got ",
+        condition.dtype());
+  check_floating("where", a);
+  check_alike("where", a, b);
+  const Shape values = broadcast_shapes("where", a.shape(), b.shape());
+  return choose("where", condition, a, b, broadcast_shapes("where", condition.shape(), values));
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check(mask.dtype() == DType::i32, "masked_fill: the mask must be i32, got ", mask.dtype());
+  check_floating("masked_fill", x);
+  check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(),
+        "masked_fill: a mask of shape ", mask.shape(), " is larger than x ", x.shape());
+  return choose("masked_fill", mask, Tensor::full({}, value, x.dtype(), x.device()), x, x.shape());
+}
+
+Tensor dropout(const Tensor& x, double p, bool training) {
+  check_floating("dropout", x);
+  check(p >= 0 && p < 1, "dropout: the probability must be in [0, 1), got ", p);
+  if (!training || p == 0) return x;
+  const RandomKey key = RandomScope::next_key("dropout");
+  const Tensor y = x.empty_like();
+  kernels::dropout(x, p, key, Destination{y});
+  record("dropout", {x}, {y}, [p, key](BackwardPass& pass) {
+    kernels::dropout(pass.gradient(), p, key, pass.destination(0));
+  });
+  return y;
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  for (const DType each : {x.dtype(), dtype})
+    if (each != DType::i32) dispatch_floating("cast", each, [](auto) {});
+  check(dtype != DType::i32 || !needs_gradient(x),
+        "cast: integers carry no gradient; use cast(x.detach(), DType::i32)");
+  const Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+  kernels::copy(x, y);
+  record("cast", {x}, {y}, [from = x.dtype()](BackwardPass& pass) {
+    const Tensor& dy = pass.gradient();
+    const Tensor dx = Tensor::empty(dy.shape(), from, dy.device());
+    kernels::copy(dy, dx);
+    pass.pass_on(0, dx);
+  });
+  return y;
+}
+
+}  // namespace tapeformer

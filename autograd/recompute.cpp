@@ -1,0 +1,72 @@
+#include "autograd/recompute.h"
+
+#include "autograd/ops.h"
+
+namespace tapeformer {
+namespace {
+
+thread_local bool running_again = false;
+
+struct RunningAgain {
+  RunningAgain() { running_again = true; }
+  ~RunningAgain() { running_again = outer; }
+  const bool outer = running_again;
+};
+
+}  // namespace
+
+bool recomputing() { return running_again; }
+
+std::vector<Tensor> recompute(
+    const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& f,
+    const std::vector<Tensor>& inputs) {
+  Tape* tape = Tape::current();
+  if (!tape) return f(inputs);
+
+  // The first run records nothing. It sees the inputs as constants, so whatever else needs a
+  // gradient is a parameter, which is fine, or belongs to another tape, which throws here.
+  const RandomKey key = RandomScope::position();
+  std::vector<Tensor> constants, outputs;
+  for (const Tensor& input : inputs) constants.push_back(input.detach());
+  bool parameters_used = false;
+  {
+    Tape first_run;
+    first_run.only_notices_ = true;
+    outputs = f(constants);
+    parameters_used = first_run.noticed_;
+  }
+  // Outputs of their own: f may have returned an input or a parameter.
+  for (Tensor& output : outputs) output = output.detach();
+  if (!tape->needed("recompute", inputs) && !parameters_used) return outputs;
+
+  tape->push("recompute", inputs, outputs, [f, constants, key](BackwardPass& pass) {
+    const RunningAgain flag;
+    const RandomScope random(key);
+    Tape second_run;
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < constants.size(); ++i) {
+      leaves.push_back(constants[i].detach());
+      if (pass.needs(i)) requires_gradient(leaves[i]);
+    }
+    std::vector<Tensor> results = f(leaves), gradients;
+    for (size_t i = 0; i < results.size(); ++i) {
+      const bool wanted = needs_gradient(results[i]) && pass.gradient(i).defined();
+      gradients.push_back(wanted ? pass.gradient(i) : Tensor{});
+      // A result that is an input or a parameter itself gets a place on this tape.
+      if (wanted && is_leaf(results[i])) results[i] = reshape(results[i], results[i].shape());
+    }
+    second_run.backward_from(results, gradients);
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (pass.needs(i)) pass.pass_on(i, gradient(leaves[i]));
+  });
+  return outputs;
+}
+
+Tensor recompute(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
+  const auto one = [f](const std::vector<Tensor>& inputs) {
+    return std::vector<Tensor>{f(inputs[0])};
+  };
+  return recompute(one, {x})[0];
+}
+
+}  // namespace tapeformer

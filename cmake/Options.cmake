@@ -1,0 +1,48 @@
+# How this project compiles itself. The options live in the target tapeformer_options, which the
+# library, the tests, the examples and the benchmarks use and which no other project sees.
+include(CheckCXXCompilerFlag)
+
+add_library(tapeformer_options INTERFACE)
+# No -ffast-math: sums keep their order. These allow fused multiply-add and vector maths, no more.
+target_compile_options(tapeformer_options INTERFACE -Wall -Wextra -ffp-contract=fast
+                       -fno-math-errno -fno-trapping-math)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # g++ 12 sees overlapping copies in every "text" + std::string (its bug 105651).
+  target_compile_options(tapeformer_options INTERFACE -Wno-restrict)
+endif()
+if(TAPEFORMER_WERROR)
+  target_compile_options(tapeformer_options INTERFACE -Werror)
+endif()
+
+if(TAPEFORMER_ARCH)
+  target_compile_options(tapeformer_options INTERFACE -march=${TAPEFORMER_ARCH})
+elseif(TAPEFORMER_NATIVE)
+  check_cxx_compiler_flag(-march=native TAPEFORMER_HAS_MARCH_NATIVE)
+  if(TAPEFORMER_HAS_MARCH_NATIVE)
+    target_compile_options(tapeformer_options INTERFACE -march=native)
+  else()
+    target_compile_options(tapeformer_options INTERFACE -mcpu=native)
+  endif()
+endif()
+
+# Part of a project that chose no build type: still fast.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  target_compile_options(tapeformer_options INTERFACE -O3 -DNDEBUG)
+endif()
+
+# Everything that is linked to a sanitized library has to be sanitized too, so these do travel.
+if(TAPEFORMER_SANITIZE)
+  string(REPLACE "," ";" sanitizers "${TAPEFORMER_SANITIZE}")
+  list(JOIN sanitizers "," sanitizers)
+  add_library(tapeformer_sanitize INTERFACE)
+  target_compile_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers}
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers})
+endif()
+
+# The CUDA backend.
+if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TAPEFORMER_CUDA is AUTO, ON or OFF, not ${TAPEFORMER_CUDA}.")
+elseif(TAPEFORMER_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "This version has no CUDA backend: configure with -DTAPEFORMER_CUDA=AUTO or OFF.")
+endif()

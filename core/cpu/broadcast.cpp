@@ -1,0 +1,216 @@
+// Element-wise kernels of several tensors, under NumPy's broadcasting, and their gradients, which
+// are summed over the dimensions along which an operand was repeated.
+#include "core/cpu/broadcast.h"
+
+#include <cmath>
+
+#include "core/cpu/sums.h"
+
+namespace tapeformer::kernels::cpu {
+using namespace tapeformer::cpu;
+
+namespace {
+
+// Each operation with its partial derivatives, by a (first) and by b.
+struct Add {
+  template <class T>
+  static T value(T a, T b) {
+    return a + b;
+  }
+  template <bool first, class T>
+  static T partial(T, T) {
+    return T(1);
+  }
+};
+struct Sub {
+  template <class T>
+  static T value(T a, T b) {
+    return a - b;
+  }
+  template <bool first, class T>
+  static T partial(T, T) {
+    return first ? T(1) : T(-1);
+  }
+};
+struct Mul {
+  template <class T>
+  static T value(T a, T b) {
+    return a * b;
+  }
+  template <bool first, class T>
+  static T partial(T a, T b) {
+    return first ? b : a;
+  }
+};
+struct Div {
+  template <class T>
+  static T value(T a, T b) {
+    return a / b;
+  }
+  template <bool first, class T>
+  static T partial(T a, T b) {
+    return first ? T(1) / b : -a / (b * b);
+  }
+};
+// d a^b = b a^(b-1) da + a^b log(a) db. Where a factor of 0 meets an infinite one, 0 is the limit.
+struct Pow {
+  template <class T>
+  static T value(T a, T b) {
+    return std::pow(a, b);
+  }
+  template <bool first, class T>
+  static T partial(T a, T b) {
+    if (first) return b == T(0) ? T(0) : b * std::pow(a, b - T(1));
+    return a == T(0) && b >= T(0) ? T(0) : std::pow(a, b) * std::log(a);
+  }
+};
+
+template <class F>
+void dispatch_binary(Binary op, F&& f) {
+  switch (op) {
+    case Binary::add:
+      return f(Add{});
+    case Binary::sub:
+      return f(Sub{});
+    case Binary::mul:
+      return f(Mul{});
+    case Binary::div:
+      return f(Div{});
+    case Binary::pow:
+      return f(Pow{});
+  }
+}
+
+int64_t cost_of(Binary op) { return op == Binary::pow ? 16 : 1; }
+
+// d (+)= x summed over the dimensions along which d's shape was repeated to give x's.
+void sum_to(const Tensor& x, const Destination& d) {
+  // Merged, the dimensions alternate between kept ones (stride not 0) and repeated ones.
+  const Broadcast<1> walk(x.shape(), {&d.tensor.shape()});
+  int repeated = 0;
+  for (int i = 0; i < walk.rank; ++i) repeated += walk.strides[0][i] == 0 && walk.sizes[i] != 1;
+  if (repeated == 0) return affine(x, 1, 0, d);
+  Tensor current = x.detach();
+  int64_t outer = x.numel(), inner = 1;
+  if (outer == 0) {
+    if (!d.accumulate) fill(d.tensor, 0);
+    return;
+  }
+  for (int i = 0; i < walk.rank; ++i) {  // innermost first
+    const int64_t n = walk.sizes[i];
+    outer /= n;
+    if (walk.strides[0][i] != 0 || n == 1) {
+      inner *= n;
+      continue;
+    }
+    const bool last = --repeated == 0;
+    const Destination next = last ? d : Destination{x.empty_like({outer, inner})};
+    sum_forward(current.view({outer, n, inner}), 1, 1, next);
+    current = next.tensor.detach();
+  }
+}
+
+// The gradient of an operand that was repeated along one group of dimensions, [outer, n, inner],
+// while the other operand was not: one pass, without a temporary. False when that is not the case.
+template <class T, class Op, bool first>
+bool sum_partial(const Tensor& dy, const Tensor& target, const Tensor& other,
+                 const Destination& d) {
+  const Broadcast<1> walk(dy.shape(), {&d.tensor.shape()});
+  int repeated = -1;
+  for (int i = 0; i < walk.rank; ++i)
+    if (walk.strides[0][i] == 0) {
+      if (repeated >= 0) return false;
+      repeated = i;
+    }
+  if (repeated < 0 || other.numel() != dy.numel() || dy.numel() == 0) return false;
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < walk.rank; ++i)
+    if (i != repeated) (i < repeated ? inner : outer) *= walk.sizes[i];
+  const T *pdy = dy.data<T>(), *pt = target.data<T>(), *po = other.data<T>();
+  sum_around<T>(outer, walk.sizes[repeated], inner, 1, d, [=](int64_t i, int64_t k) {
+    if constexpr (first) return pdy[i] * Op::template partial<first>(pt[k], po[i]);
+    return pdy[i] * Op::template partial<first>(po[i], pt[k]);
+  });
+  return true;
+}
+
+template <class T, class Op, bool first>
+void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cost,
+                 const Destination& d) {
+  const bool repeated = d.tensor.numel() != dy.numel();
+  if (repeated && sum_partial<T, Op, first>(dy, first ? a : b, first ? b : a, d)) return;
+  const Destination each = repeated ? Destination{dy.empty_like()} : d;
+  const T *pdy = dy.data<T>(), *pa = a.data<T>(), *pb = b.data<T>();
+  // A result of dy's shape, of which d may be a reshaping with other sizes of 1.
+  const Destination flat{each.tensor.view(dy.shape()), each.accumulate};
+  assign_broadcast<T>(flat, cost, a.shape(), b.shape(), [=](int64_t i, int64_t ia, int64_t ib) {
+    return pdy[i] * Op::template partial<first>(pa[ia], pb[ib]);
+  });
+  if (repeated) sum_to(each.tensor, d);
+}
+
+}  // namespace
+
+void binary_forward(const Tensor& a, const Tensor& b, Binary op, const Tensor& y) {
+  dispatch_floating("binary_forward", a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T *pa = a.data<T>(), *pb = b.data<T>();
+    dispatch_binary(op, [&](auto operation) {
+      assign_broadcast<T>(
+          {y}, cost_of(op), a.shape(), b.shape(),
+          [=](int64_t, int64_t ia, int64_t ib) { return operation.value(pa[ia], pb[ib]); });
+    });
+  });
+}
+
+void binary_backward(const Tensor& dy, const Tensor& a, const Tensor& b, Binary op, bool first,
+                     const Destination& d) {
+  if (op == Binary::add || (op == Binary::sub && first)) return sum_to(dy, d);
+  // dy stands in for an operand that this partial derivative does not read.
+  const Tensor &left = a.defined() ? a : dy, &right = b.defined() ? b : dy;
+  dispatch_floating("binary_backward", dy.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    dispatch_binary(op, [&](auto operation) {
+      using Op = decltype(operation);
+      if (first)
+        gradient_of<T, Op, true>(dy, left, right, cost_of(op), d);
+      else
+        gradient_of<T, Op, false>(dy, left, right, cost_of(op), d);
+    });
+  });
+}
+
+void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
+  dispatch_number("where", a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const int32_t* pc = condition.data<int32_t>();
+    const T *pa = a.data<T>(), *pb = b.data<T>();
+    T* py = y.data<T>();
+    const Broadcast<3> walk(y.shape(), {&condition.shape(), &a.shape(), &b.shape()});
+    const int64_t sc = walk.strides[0][0], sa = walk.strides[1][0], sb = walk.strides[2][0];
+    parallel_pieces(y.numel(), piece, 1, [&](int64_t begin, int64_t end) {
+      walk.for_each_run(begin, end, [&](int64_t at, int64_t count, const auto& offsets) {
+        const auto [ic, ia, ib] = offsets;
+        for (int64_t j = 0; j < count; ++j)
+          py[at + j] = pc[ic + j * sc] ? pa[ia + j * sa] : pb[ib + j * sb];
+      });
+    });
+  });
+}
+
+void where_backward(const Tensor& dy, const Tensor& condition, bool first, const Destination& d) {
+  dispatch_floating("where", dy.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const bool repeated = d.tensor.numel() != dy.numel();
+    const Destination each = repeated ? Destination{dy.empty_like()} : d;
+    const T* pdy = dy.data<T>();
+    const int32_t* pc = condition.data<int32_t>();
+    const Destination flat{each.tensor.view(dy.shape()), each.accumulate};
+    assign_broadcast<T>(
+        flat, 1, dy.shape(), condition.shape(),
+        [=](int64_t i, int64_t, int64_t ic) { return (pc[ic] != 0) == first ? pdy[i] : T(0); });
+    if (repeated) sum_to(each.tensor, d);
+  });
+}
+
+}  // namespace tapeformer::kernels::cpu

@@ -1,0 +1,179 @@
+// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without
+// the mean and without the shift, so both are one template: `centred` is what tells them apart.
+//
+// A row is read from memory once; its mean, variance and result are then computed from the cache.
+// The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit where
+// the mean is large (Chan, Golub & LeVeque 1983).
+#include <cmath>
+
+#include "core/cpu/parallel.h"
+#include "core/cpu/row.h"
+#include "core/kernels.h"
+
+namespace tapeformer::kernels::cpu {
+namespace {
+
+using namespace tapeformer::cpu;
+
+// A gain that was not given is a row of ones, a shift a row of zeros.
+Tensor or_constant(const Tensor& given, double constant, const Tensor& x) {
+  return given.defined() ? given : Tensor::full({x.dim(-1)}, constant, x.dtype());
+}
+
+int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }
+
+template <class T>
+struct Forward {
+  int64_t channels;
+  const T *x, *residual, *gamma, *beta;
+  T alpha, epsilon;
+  T *sum, *y, *mean, *rstd;
+};
+
+template <bool centred, class T>
+void forward_row(const Forward<T>& a, int64_t n) {
+  const int64_t C = a.channels, at = n * C;
+  const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta;
+  T* y = a.y + at;
+  if (a.residual) {
+    const T *x = s, *residual = a.residual + at;
+    T* sum = a.sum ? a.sum + at : y;
+    row_write(C, sum, false, [=, alpha = a.alpha](int64_t i) { return alpha * residual[i] + x[i]; });
+    s = sum;
+  }
+  // Summed as distances from the first element: so a row far from zero keeps its digits.
+  const T first = s[0];
+  const T mu = centred ? first + row_sum<T>(C, [=](int64_t i) { return s[i] - first; }) / C : T(0);
+  const T variance = row_sum<T>(C, [=](int64_t i) { return (s[i] - mu) * (s[i] - mu); }) / C;
+  const T r = 1 / std::sqrt(variance + a.epsilon);
+  if constexpr (centred) {
+    a.mean[n] = mu;
+    row_write(C, y, false, [=](int64_t i) { return gamma[i] * ((s[i] - mu) * r) + beta[i]; });
+  } else {
+    row_write(C, y, false, [=](int64_t i) { return gamma[i] * (s[i] * r); });
+  }
+  a.rstd[n] = r;
+}
+
+template <bool centred>
+void norm_forward(const char* operation, const Tensor& x, const Tensor& residual, double alpha,
+                  const Tensor& gamma, const Tensor& beta, double epsilon, const Tensor& sum,
+                  const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  dispatch_floating(operation, x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const int64_t N = rows_of(x), C = x.dim(-1);
+    if (N == 0) return;
+    const Tensor gain = or_constant(gamma, 1, x), shift = or_constant(beta, 0, x);
+    const Forward<T> a{C, x.data<T>(), optional_data<T>(residual), gain.data<T>(), shift.data<T>(),
+                       T(alpha), T(epsilon), optional_data<T>(sum), y.data<T>(),
+                       optional_data<T>(mean), rstd.data<T>()};
+    parallel_pieces(N, std::max<int64_t>(1, 8192 / C), C, [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
+    });
+  });
+}
+
+template <class T>
+struct Backward {
+  int64_t channels;
+  const T *dy, *s, *gamma, *mean, *rstd, *dsum;
+  T* ds;
+  bool accumulate;
+};
+
+// With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu and r is
+//   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
+// (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it).
+template <bool centred, class T>
+void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
+  const int64_t C = a.channels, at = n * C;
+  const T *dy = a.dy + at, *s = a.s + at, *gamma = a.gamma;
+  const T mu = centred ? a.mean[n] : T(0), r = a.rstd[n];
+  T sum_h[row_lanes] = {}, sum_hx[row_lanes] = {};
+  row_sweep(C, [&](int64_t i, int lane) {
+    const T h = gamma[i] * dy[i], xh = (s[i] - mu) * r;
+    sum_hx[lane] += h * xh;
+    dgamma[i] += dy[i] * xh;
+    if constexpr (centred) {
+      sum_h[lane] += h;
+      dbeta[i] += dy[i];
+    }
+  });
+  if (!a.ds) return;
+  const T mean_h = row_total(sum_h) / C, mean_hx = row_total(sum_hx) / C;
+  const auto ds = [=](int64_t i) {
+    return r * (gamma[i] * dy[i] - mean_h - (s[i] - mu) * r * mean_hx);
+  };
+  if (a.dsum) {
+    const T* dsum = a.dsum + at;
+    row_write(C, a.ds + at, a.accumulate, [=](int64_t i) { return dsum[i] + ds(i); });
+  } else {
+    row_write(C, a.ds + at, a.accumulate, ds);
+  }
+}
+
+// Sums the partial rows [chunks, 2, C] into dgamma (which = 0) or dbeta (1), in their order.
+template <class T>
+void sum_partials(const T* partials, int64_t chunks, int64_t C, int which, const Destination& d) {
+  if (!d) return;
+  constexpr int64_t width = 64;
+  T* out = d.tensor.data<T>();
+  parallel_pieces(C, width, chunks, [&](int64_t begin, int64_t end) {
+    T total[width] = {};
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const T* partial = partials + (2 * chunk + which) * C + begin;
+      row_write(end - begin, total, true, [=](int64_t i) { return partial[i]; });
+    }
+    row_write(end - begin, out + begin, d.accumulate, [total = total](int64_t i) { return total[i]; });
+  });
+}
+
+template <bool centred>
+void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
+                   const Tensor& mean, const Tensor& rstd, const Tensor& dsum, const Destination& ds,
+                   const Destination& dgamma, const Destination& dbeta) {
+  dispatch_floating(operation, s.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const int64_t N = rows_of(s), C = s.dim(-1);
+    const Tensor gain = or_constant(gamma, 1, s);
+    const Backward<T> a{C, dy.data<T>(), s.data<T>(), gain.data<T>(), optional_data<T>(mean),
+                        rstd.data<T>(), optional_data<T>(dsum), optional_data<T>(ds.tensor),
+                        ds.accumulate};
+    const int64_t grain = std::max<int64_t>(16, (N + 63) / 64), chunks = (N + grain - 1) / grain;
+    const Tensor scratch = s.empty_like({chunks, 2, C});
+    T* partials = scratch.data<T>();
+    parallel_pieces(N, grain, C, [&](int64_t begin, int64_t end) {
+      T *dgamma_part = partials + begin / grain * 2 * C, *dbeta_part = dgamma_part + C;
+      std::fill_n(dgamma_part, 2 * C, T(0));
+      for (int64_t n = begin; n < end; ++n) backward_row<centred>(a, n, dgamma_part, dbeta_part);
+    });
+    sum_partials(partials, chunks, C, 0, dgamma);
+    sum_partials(partials, chunks, C, 1, dbeta);
+  });
+}
+
+}  // namespace
+
+void layer_norm_forward(const Tensor& x, const Tensor& residual, double alpha, const Tensor& gamma,
+                        const Tensor& beta, double epsilon, const Tensor& sum, const Tensor& y,
+                        const Tensor& mean, const Tensor& rstd) {
+  norm_forward<true>("layer_norm", x, residual, alpha, gamma, beta, epsilon, sum, y, mean, rstd);
+}
+
+void layer_norm_backward(const Tensor& dy, const Tensor& s, const Tensor& gamma, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& dsum, const Destination& ds,
+                         const Destination& dgamma, const Destination& dbeta) {
+  norm_backward<true>("layer_norm", dy, s, gamma, mean, rstd, dsum, ds, dgamma, dbeta);
+}
+
+void rms_norm_forward(const Tensor& x, const Tensor& residual, double alpha, const Tensor& gamma,
+                      double epsilon, const Tensor& sum, const Tensor& y, const Tensor& rstd) {
+  norm_forward<false>("rms_norm", x, residual, alpha, gamma, {}, epsilon, sum, y, {}, rstd);
+}
+
+void rms_norm_backward(const Tensor& dy, const Tensor& s, const Tensor& gamma, const Tensor& rstd,
+                       const Tensor& dsum, const Destination& ds, const Destination& dgamma) {
+  norm_backward<false>("rms_norm", dy, s, gamma, {}, rstd, dsum, ds, dgamma, {});
+}
+
+}  // namespace tapeformer::kernels::cpu

@@ -1,0 +1,90 @@
+#include "data/text.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "core/check.h"
+
+namespace tapeformer {
+namespace {
+
+struct FileHandle {
+  int descriptor;
+  ~FileHandle() { ::close(descriptor); }
+};
+
+struct Mapping {
+  void* address;
+  size_t bytes;
+  ~Mapping() { ::munmap(address, bytes); }
+};
+
+std::string read_to_end(int descriptor, const std::string& path) {
+  std::string content;
+  char piece[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(descriptor, piece, sizeof piece);
+    if (got < 0 && errno == EINTR) continue;
+    check(got >= 0, "text: cannot read '", path, "': ", std::strerror(errno));
+    if (got == 0) return content;
+    content.append(piece, static_cast<size_t>(got));
+  }
+}
+
+/// 64 bits of FNV-1a, over words of 8 bytes instead of single ones, with a shift that brings the
+/// high bits of a product down to where the next can spread them.
+uint64_t hash(std::string_view text) {
+  uint64_t hash = 0xCBF29CE484222325;
+  while (!text.empty()) {
+    uint64_t word = 0;
+    const size_t bytes = text.size() < 8 ? text.size() : 8;
+    std::memcpy(&word, text.data(), bytes);
+    hash = (hash ^ word) * 0x100000001B3;
+    hash ^= hash >> 32;
+    text.remove_prefix(bytes);
+  }
+  return hash;
+}
+
+}  // namespace
+
+Text::Text(std::string content, std::string name) : name_(std::move(name)) {
+  check(!content.empty(), "text: '", name_, "' is empty; give a text to train on");
+  const auto owner = std::make_shared<const std::string>(std::move(content));
+  view_ = *owner;
+  owner_ = owner;
+}
+
+Text Text::from_file(const std::string& path) {
+  const FileHandle file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  check(file.descriptor >= 0, "text: cannot open '", path, "': ", std::strerror(errno),
+        errno == ENOENT ? "; is the path right, seen from the current directory?" : "");
+  struct stat status {};
+  check(::fstat(file.descriptor, &status) == 0, "text: cannot read '", path,
+        "': ", std::strerror(errno));
+  check(!S_ISDIR(status.st_mode), "text: '", path,
+        "' is a directory; give the path of a text file");
+  if (!S_ISREG(status.st_mode) || status.st_size == 0)  // files of /proc claim a size of 0
+    return Text(read_to_end(file.descriptor, path), path);
+  const size_t bytes = static_cast<size_t>(status.st_size);
+  void* const address = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor, 0);
+  check(address != MAP_FAILED, "text: cannot map '", path, "': ", std::strerror(errno));
+  return Text(std::shared_ptr<Mapping>(new Mapping{address, bytes}),
+              {static_cast<char*>(address), bytes}, path);
+}
+
+std::string Text::fingerprint() const {
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu-%016llx", view_.size(),
+                static_cast<unsigned long long>(hash(view_)));
+  return text;
+}
+
+}  // namespace tapeformer

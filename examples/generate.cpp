@@ -1,0 +1,50 @@
+// Continues a prompt with a trained model. The checkpoint is all that it needs.
+//
+//   generate --checkpoint runs/1 --prompt "Once upon a time" --temperature 0.8
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+#include <random>
+
+#include "core/threads.h"
+#include "train/generation.h"
+#include "train/language_model.h"
+
+using namespace tapeformer;
+
+int main(int argc, char** argv) {
+  std::string checkpoint, prompt;
+  int64_t tokens = 400, threads = 0;
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;
+  CLI::App app("Continues a prompt with a trained model.");
+  app.add_option("--checkpoint", checkpoint, "Folder of a run, or its model.safetensors")
+      ->required();
+  app.add_option("--prompt", prompt, "Text to continue");
+  app.add_option("--tokens", tokens, "How many tokens to add")->capture_default_str();
+  app.add_option("--temperature", sampling.temperature,
+                 "Below 1 safer, above 1 bolder; 0: always the most probable token")
+      ->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", sampling.top_p,
+                 "Draw from the fewest tokens that have this probability together")
+      ->capture_default_str();
+  app.add_option("--seed", seed, "Equal seeds give equal text; without one every call differs");
+  app.add_option("--threads", threads, "CPU threads; 0: all that this process may use");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (threads != 0) set_num_threads(static_cast<int>(threads));
+    const LanguageModel language = load_language_model(checkpoint);
+    std::fputs(prompt.c_str(), stdout);
+    generate_text(*language.model, *language.tokenizer, prompt, tokens, sampling,
+                  seed ? *seed : std::random_device{}(), [](const std::string& piece) {
+                    std::fputs(piece.c_str(), stdout);
+                    std::fflush(stdout);
+                  });
+    std::fputc('\n', stdout);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "generate: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,197 @@
+// Trains a GPT on the embedded stories or on any text, and samples from it.
+//
+//   train_gpt                                     a small model on generated stories
+//   train_gpt --data FILE --layers 6 --channels 384 --heads 6 --context 256 --dropout 0.2
+//   train_gpt --resume runs/1                     goes on where a run stopped
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/threads.h"
+#include "data/stories.h"
+#include "examples/train_gpt_options.h"
+#include "train/diagnosis.h"
+#include "train/evaluation.h"
+#include "train/format.h"
+#include "train/generation.h"
+#include "train/model_config.h"
+#include "train/progress.h"
+
+using namespace tapeformer;
+namespace fs = std::filesystem;
+
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// The first Ctrl-C asks the run to save and end; the next one kills it.
+void on_interrupt(int signal) {
+  interrupted = 1;
+  std::signal(signal, SIG_DFL);
+}
+
+fs::path fresh_folder() {
+  for (int i = 1;; ++i) {
+    const fs::path folder = fs::path("runs") / std::to_string(i);
+    if (!fs::exists(folder)) return folder;
+  }
+}
+
+// Replaces the options by those of the checkpoint. Options that shape the run and were given again
+// must agree with it.
+void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohmann::json& run) {
+  if (!options.resume.empty()) options.out = options.resume;
+  check(!options.out.empty(), "--resume: which run? Name its folder: --resume runs/1");
+  check(has_checkpoint(options.out), options.out, " holds no checkpoint to resume");
+  run = nlohmann::json::parse(read_model_file(options.out).run, nullptr, false);
+  check(run.is_object() && run.contains("options") && run.contains("text"), options.out,
+        ": not a checkpoint of train_gpt");
+  TrainGptOptions saved;
+  CLI::App saved_app;
+  declare(saved_app, saved);
+  std::istringstream text(run["options"].get<std::string>());
+  saved_app.parse_from_stream(text);
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable() || option->count() == 0) continue;
+    const auto kept = saved_app.get_option(option->get_name())->as<std::string>();
+    const auto given = option->as<std::string>();
+    check(
+        kept == given, option->get_name(), " ", given, ": the run in ", options.out, " has ", kept,
+        ", and a resumed run keeps it; leave the option out, or start a new run in another --out");
+  }
+  saved.data = options.data.empty() ? run.value("data", "") : options.data;
+  saved.out = options.out;
+  saved.stop_after = options.stop_after;
+  saved.threads = options.threads;
+  saved.resuming = true;
+  options = saved;
+}
+
+void refuse_to_overwrite(const TrainGptOptions& options) {
+  if (options.resuming || !fs::exists(options.out)) return;
+  const bool holds_run =
+      has_checkpoint(options.out) || fs::exists(fs::path(options.out) / "metrics.jsonl");
+  check(!holds_run || options.overwrite, options.out,
+        " holds a run already; go on with it by --resume, replace it by --overwrite, or choose "
+        "another --out");
+  if (holds_run) remove_checkpoint(options.out);
+}
+
+std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& text,
+                                    const Tokenizer& tokenizer) {
+  const BatchOptions batch{
+      .rows = options.batch, .context = options.model.context, .seed = options.train.seed};
+  if (options.lines) return std::make_unique<LineCorpus>(text, tokenizer, batch);
+  return std::make_unique<TextCorpus>(text, tokenizer, batch);
+}
+
+void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& model,
+               const Tokenizer& tokenizer, std::optional<double> perfect) {
+  const std::string out = options.out;
+  std::printf("\nA sample:\n%s\n\n",
+              generate_text(model, tokenizer, "", 400, {}, options.train.seed).c_str());
+  std::printf("checkpoint   %s/model.safetensors (best so far: best.safetensors, step %lld)\n",
+              out.c_str(), static_cast<long long>(result.best_step));
+  std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out.c_str(),
+              out.c_str());
+  std::printf("more text    generate --checkpoint %s --prompt \"...\"\n", out.c_str());
+  if (result.end == TrainResult::End::stopped)
+    std::printf("stopped      go on with: train_gpt --resume %s\n", out.c_str());
+  if (result.end == TrainResult::End::no_gain)
+    std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
+                static_cast<long long>(options.train.patience));
+  if (perfect)
+    std::printf(
+        "entropy      %.4f nats per character: the loss of a model that knows the stories' "
+        "grammar\n",
+        *perfect);
+  std::printf("final validation loss %.4f (perplexity %.3f) after %lld steps\n",
+              result.validation_loss, std::exp(result.validation_loss),
+              static_cast<long long>(result.steps));
+}
+
+int run(CLI::App& app, TrainGptOptions options) {
+  nlohmann::json saved_run;
+  if (app.count("--resume")) take_options_from_checkpoint(app, options, saved_run);
+  complete(options);
+  check(options.device == "cpu", "--device ", options.device,
+        ": this build computes on the CPU only; use --device cpu");
+  check(options.dtype == "f32" || options.dtype == "f64", "--dtype ", options.dtype,
+        ": this build trains in f32 or f64");
+  if (options.threads != 0) set_num_threads(static_cast<int>(options.threads));
+  if (options.out.empty() && !options.doctor) options.out = fresh_folder().string();
+
+  const Text text = options.data.empty()
+                        ? Text(generate_stories(1, 2'000'000), "the embedded stories")
+                        : Text::from_file(options.data);
+  if (options.resuming)
+    check(saved_run["text"] == text.fingerprint(), text.name(), " is not the text that the run in ",
+          options.out, " trains on; name the same text with --data");
+  const auto tokenizer = make_tokenizer(options.tokenizer, text.view());
+  const auto corpus = make_corpus(options, text, *tokenizer);
+  options.model.vocabulary = tokenizer->vocabulary_size();
+  GPT model(options.model, options.train.seed);
+  if (options.dtype == "f64") convert(model, DType::f64);
+
+  if (options.doctor) {
+    const HealthReport report = health_report(examine(model, *corpus));
+    std::printf("%s", report.table.c_str());
+    return report.healthy ? 0 : 1;
+  }
+  refuse_to_overwrite(options);
+
+  const std::optional<double> perfect =
+      options.data.empty() ? std::optional(stories_entropy_per_character()) : std::nullopt;
+  nlohmann::json run_json{
+      {"options", app.config_to_str(true)},
+      {"text", text.fingerprint()},
+      {"data", options.data.empty() ? "" : fs::absolute(options.data).string()}};
+  if (options.resuming) run_json = saved_run;
+  options.train.out = options.out;
+  options.train.perfect_loss = perfect;
+  options.train.description = {to_json(options.model), tokenizer->to_json(), run_json.dump(), 0};
+
+  Trainer trainer(model, *corpus, options.train);
+  if (options.resuming) trainer.resume();
+  std::fprintf(
+      stderr,
+      "%s parameters; %s training and %s validation tokens of %s; %d threads; files go to %s\n",
+      grouped(trainer.parameters().size()).c_str(), grouped(corpus->training_tokens()).c_str(),
+      grouped(corpus->validation_tokens()).c_str(), text.name().c_str(), num_threads(),
+      options.out.c_str());
+
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  Progress progress(options.steps, trainer.step());
+  TrainEvents events;
+  events.on_step = [&](int64_t step, const StepResult& result, double speed) {
+    progress.update(step, result.loss, speed);
+  };
+  events.on_evaluation = [&](int64_t step, double loss) {
+    std::string note = "step " + std::to_string(step) + ": validation loss " + fixed(loss, 4) +
+                       " (perplexity " + fixed(std::exp(loss), 3) + ")";
+    if (perfect) note += ", a perfect model has " + fixed(*perfect, 4);
+    progress.note(note + "\n" + generate_text(model, *tokenizer, "", 160, {}, options.train.seed) +
+                  "\n");
+  };
+  events.should_stop = [] { return interrupted != 0; };
+  const TrainResult result = trainer.run(options.stop_after, events);
+  progress.finish();
+  print_end(options, result, model, *tokenizer, perfect);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  TrainGptOptions options;
+  CLI::App app("Trains a GPT on text and samples from it.");
+  declare(app, options);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return run(app, options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "train_gpt: %s\n", error.what());
+    return 1;
+  }
+}

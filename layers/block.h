@@ -1,0 +1,32 @@
+// A Transformer block: attention and a feed-forward network, joined to the residual stream by
+// whatever placement the configuration names.
+#pragma once
+
+#include <memory>
+
+#include "layers/attention.h"
+#include "layers/config.h"
+#include "layers/ffn.h"
+#include "layers/residual.h"
+
+namespace tapeformer {
+
+class Block : public Module {
+ public:
+  /// Block number `index` of config.layers.
+  Block(const TransformerConfig& config, int64_t index);
+
+  void forward(Stream& stream, const Context& context, KVCache* cache = nullptr);
+  void visit(Visitor& visitor) override;
+
+  MultiHeadAttention attention;
+  FeedForward ffn;
+
+ private:
+  std::unique_ptr<Residual> residual_;
+  double dropout_;
+};
+
+AttentionConfig attention_config(const TransformerConfig& config);
+
+}  // namespace tapeformer

@@ -1,0 +1,97 @@
+#include "layers/gpt.h"
+
+namespace tapeformer {
+namespace {
+
+const TransformerConfig& checked(const TransformerConfig& config) {
+  const auto positive = [](const char* name, int64_t value) {
+    check(value > 0, "gpt: ", name, " must be positive, got ", value);
+  };
+  positive("vocabulary", config.vocabulary);
+  positive("context", config.context);
+  positive("layers", config.layers);
+  check(config.hidden >= 0, "gpt: hidden must not be negative, got ", config.hidden);
+  check(config.dropout >= 0 && config.dropout < 1, "gpt: dropout must be in [0, 1), got ",
+        config.dropout);
+  attention_config(config).check();
+  return config;
+}
+
+}  // namespace
+
+GPT::GPT(const TransformerConfig& config, uint64_t seed)
+    : config_(checked(config)),
+      placement_(find_placement(config.placement)),
+      tokens_(config.vocabulary, config.channels) {
+  const Position position = find_position(config.position);
+  if (position == Position::learned)
+    learned_positions_ = std::make_unique<Embedding>(config.context, config.channels);
+  if (position == Position::sinusoidal)
+    sinusoidal_positions_ = sinusoidal_positions(config.context, config.channels);
+  for (int64_t i = 0; i < config.layers; ++i) blocks_.push_back(std::make_unique<Block>(config, i));
+  if (placement_.has_final_norm) final_norm_ = find_norm(config.norm)(config.channels);
+  if (!config.tied) output_ = std::make_unique<Linear>(config.channels, config.vocabulary, false);
+  const double gain = placement_.output_gain(config.layers);
+  initialize(*this, seed, [gain](const std::string& name) {
+    const bool writes_to_stream =
+        name.ends_with("attention.output.weight") || name.ends_with("ffn.down.weight");
+    return writes_to_stream ? 0.02 * gain : 0.02;
+  });
+}
+
+Tensor GPT::embed(const Tensor& tokens, int64_t start, const Context& context) {
+  const int64_t end = start + tokens.dim(1);
+  Tensor x = tokens_.forward(tokens);
+  if (learned_positions_) x = x + slice(learned_positions_->weight, 0, start, end);
+  if (sinusoidal_positions_.defined())
+    x = x + cast(sinusoidal_positions_.rows(start, end), x.dtype());
+  return dropout(x, config_.dropout, context.training);
+}
+
+Tensor GPT::run(const Tensor& tokens, const Context& context, Cache* cache) {
+  check(tokens.rank() == 2, "gpt: tokens must have shape [batch, time], got ", tokens.shape());
+  const int64_t start = cache ? (*cache)[0].length : 0, end = start + tokens.dim(1);
+  check(end <= config_.context, "gpt: ", end, " tokens are more than the model's context of ",
+        config_.context);
+  Stream stream{embed(tokens, start, context), {}, {}};
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i]->forward(stream, context, cache ? &(*cache)[i] : nullptr);
+  return placement_.finish(stream, final_norm_.get(), NormContext(context));
+}
+
+Tensor GPT::hidden(const Tensor& tokens, const Context& context) {
+  return run(tokens, context, nullptr);
+}
+
+Tensor GPT::logits(const Tensor& tokens, const Context& context) {
+  return linear(hidden(tokens, context), output_weight());
+}
+
+Tensor GPT::loss(const Tensor& tokens, const Tensor& targets, const Context& context) {
+  return linear_cross_entropy(hidden(tokens, context), output_weight(), targets);
+}
+
+GPT::Cache GPT::make_cache(int64_t batch) const {
+  Cache cache;
+  for (const auto& block : blocks_)
+    cache.push_back(block->attention.make_cache(batch, config_.context));
+  return cache;
+}
+
+Tensor GPT::decode(const Tensor& tokens, Cache& cache) {
+  const Pause pause;
+  const Tensor x = run(tokens, {}, &cache);
+  const Tensor last = slice(x, 1, x.dim(1) - 1, x.dim(1));  // [B,1,C]
+  return reshape(linear(last, output_weight()), {tokens.dim(0), config_.vocabulary});
+}
+
+void GPT::visit(Visitor& visitor) {
+  visitor.module("token_embedding", tokens_);
+  if (learned_positions_) visitor.module("position_embedding", *learned_positions_);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    visitor.module("blocks." + std::to_string(i), *blocks_[i]);
+  if (final_norm_) visitor.module("final_norm", *final_norm_);
+  if (output_) visitor.module("output", *output_);
+}
+
+}  // namespace tapeformer

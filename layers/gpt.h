@@ -1,0 +1,50 @@
+// GPT: a causal Transformer language model, in the GPT-2 shape (Radford et al. 2019), the LLaMA
+// shape (Touvron et al. 2023), or any between, by its configuration.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "layers/block.h"
+#include "layers/embedding.h"
+
+namespace tapeformer {
+
+class GPT : public Module {
+ public:
+  /// Weights are N(0, 0.02^2) by `seed`, gains 1, biases 0; projections that write to the residual
+  /// stream are scaled as the placement says. Throws for a configuration that makes no sense.
+  explicit GPT(const TransformerConfig& config, uint64_t seed = 1);
+
+  /// tokens (i32) [B,T], T <= context -> [B,T,C], after the final norm.
+  Tensor hidden(const Tensor& tokens, const Context& context = {});
+  /// -> [B,T,V]: the scores of the token that follows each.
+  Tensor logits(const Tensor& tokens, const Context& context = {});
+  /// Mean cross-entropy of targets [B,T]; targets of -1 do not count.
+  Tensor loss(const Tensor& tokens, const Tensor& targets, const Context& context = {});
+
+  /// Keys and values for decoding a batch of up to context tokens.
+  using Cache = std::vector<KVCache>;
+  Cache make_cache(int64_t batch = 1) const;
+  /// Appends tokens [B,T] to the cache -> [B,V], the scores of what follows the last.
+  Tensor decode(const Tensor& tokens, Cache& cache);
+
+  const TransformerConfig& config() const { return config_; }
+  void visit(Visitor& visitor) override;
+
+ private:
+  Tensor run(const Tensor& tokens, const Context& context, Cache* cache);
+  Tensor embed(const Tensor& tokens, int64_t start, const Context& context);
+  const Tensor& output_weight() const { return output_ ? output_->weight : tokens_.weight; }
+
+  TransformerConfig config_;
+  Placement placement_;
+  Embedding tokens_;
+  std::unique_ptr<Embedding> learned_positions_;
+  Tensor sinusoidal_positions_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<Norm> final_norm_;
+  std::unique_ptr<Linear> output_;  // null when tied
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,66 @@
+// The placement plug: every way of joining a sub-layer f, its norm N and the residual stream x.
+// A block hands over its list of sub-layers and does not know which way is in use.
+//
+//   pre            x = x + f(N(x)), one more norm at the end         (Xiong et al. 2020)
+//   post           x = N(x + f(x))                                   (Vaswani et al. 2017)
+//   parallel       x = x + f1(N(x)) + f2(N(x)), one norm for both    (Wang & Komatsuzaki 2021,
+//   GPT-J) residual-dual  x = N(x + f(x)), r = r + f(x); at the end x + N(r)  (Xie et al. 2023,
+//   ResiDual)
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "layers/norm.h"
+
+namespace tapeformer {
+
+/// The residual stream between sub-layers and blocks. What is still to be added to x travels along,
+/// so that the addition and the norm that follows are one pass over memory, across block borders.
+struct Stream {
+  Tensor x;        // [B,T,C]
+  Tensor pending;  // undefined, or [B,T,C]: the stream's value is x + pending
+  Tensor dual;     // the second stream of residual-dual
+};
+
+using SubLayer = std::function<Tensor(const Tensor&)>;
+
+/// The norms of one block, and how its sub-layers join the stream.
+class Residual : public Module {
+ public:
+  virtual void forward(Stream& stream, std::span<const SubLayer> sublayers,
+                       const NormContext& context) = 0;
+  /// Reports norm1, norm2, ...
+  void visit(Visitor& visitor) override;
+
+ protected:
+  Residual(const NormFactory& norm, int64_t channels, int count);
+  std::vector<std::unique_ptr<Norm>> norms_;
+};
+
+struct ResidualOptions {
+  NormFactory norm;
+  int64_t channels = 0;
+  int sublayers = 2;
+  int64_t block = 0, blocks = 1;  // which block this is, of how many
+};
+
+/// Everything a placement decides.
+struct Placement {
+  std::function<std::unique_ptr<Residual>(const ResidualOptions&)> make;
+  /// Turns the stream into the stack's output. final_norm is null unless has_final_norm.
+  std::function<Tensor(const Stream&, Norm* final_norm, const NormContext&)> finish;
+  bool has_final_norm = true;
+  /// Factor on the initial weights of the projections that write to the stream, for L blocks.
+  std::function<double(int64_t blocks)> output_gain;
+};
+
+/// Throws for an unknown name, listing the known.
+Placement find_placement(const std::string& name);
+std::vector<std::string> placement_names();
+void register_placement(const std::string& name, Placement placement);
+
+}  // namespace tapeformer

@@ -1,0 +1,97 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+#include "core/kernels.h"
+
+namespace tapeformer {
+namespace {
+
+Tensor zeros_beside(const Parameters& parameters) {
+  const Tensor& values = parameters.values();
+  return Tensor::zeros(values.shape(), values.dtype(), values.device());
+}
+
+// One view of a flat state buffer per parameter.
+void visit_views(const std::string& prefix, const Parameters& parameters, const Tensor& flat,
+                 const std::function<void(const std::string&, const Tensor&)>& f) {
+  for (const auto& [name, tensor, offset] : parameters.entries())
+    f(prefix + name, flat.rows(offset, offset + tensor.numel()).view(tensor.shape()));
+}
+
+void check_fraction(const char* name, double value) {
+  check(value >= 0 && value < 1, "optimizer: ", name, " must lie in [0, 1), got ", value);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Parameters& parameters)
+    : parameters_(parameters),
+      sum_of_squares_(parameters.values().empty_like(Shape{1})),
+      norm_(sum_of_squares_.empty_like()),
+      factor_(sum_of_squares_.empty_like()) {}
+
+double Optimizer::step(double lr, double max_norm) {
+  check(std::isfinite(lr) && lr >= 0, "optimizer: the learning rate must be at least 0, got ", lr);
+  check(max_norm >= 0, "optimizer: max_norm must be at least 0, which is no clipping, got ",
+        max_norm);
+  kernels::sum_of_squares(parameters_.gradients(), sum_of_squares_);
+  kernels::clip_factor(sum_of_squares_, max_norm, norm_, factor_);
+  ++steps_;
+  update(0, parameters_.decaying(), factor_, lr, true);
+  update(parameters_.decaying(), parameters_.size(), factor_, lr, false);
+  return norm_.item();
+}
+
+AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)
+    : Optimizer(parameters),
+      options_(options),
+      m_(zeros_beside(parameters)),
+      v_(zeros_beside(parameters)) {
+  check_fraction("beta1", options.beta1);
+  check_fraction("beta2", options.beta2);
+  check(options.epsilon >= 0, "optimizer: epsilon must be at least 0, got ", options.epsilon);
+  check(options.weight_decay >= 0, "optimizer: weight_decay must be at least 0, got ",
+        options.weight_decay);
+}
+
+void AdamW::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {
+  const auto t = static_cast<double>(steps());
+  const kernels::AdamWStep step{lr,
+                                options_.beta1,
+                                options_.beta2,
+                                options_.epsilon,
+                                decays ? options_.weight_decay : 0,
+                                1 - std::pow(options_.beta1, t),
+                                1 - std::pow(options_.beta2, t)};
+  kernels::adamw_step(parameters_.values().rows(begin, end),
+                      parameters_.gradients().rows(begin, end), factor, m_.rows(begin, end),
+                      v_.rows(begin, end), step);
+}
+
+void AdamW::visit_state(const std::function<void(const std::string&, const Tensor&)>& f) {
+  visit_views("m.", parameters_, m_, f);
+  visit_views("v.", parameters_, v_, f);
+}
+
+SGD::SGD(Parameters& parameters, const SGDOptions& options)
+    : Optimizer(parameters),
+      options_(options),
+      velocity_(options.momentum > 0 ? zeros_beside(parameters) : Tensor{}) {
+  check_fraction("momentum", options.momentum);
+  check(options.weight_decay >= 0, "optimizer: weight_decay must be at least 0, got ",
+        options.weight_decay);
+}
+
+void SGD::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {
+  kernels::sgd_step(parameters_.values().rows(begin, end),
+                    parameters_.gradients().rows(begin, end), factor,
+                    velocity_.defined() ? velocity_.rows(begin, end) : Tensor{}, lr,
+                    options_.momentum, decays ? options_.weight_decay : 0);
+}
+
+void SGD::visit_state(const std::function<void(const std::string&, const Tensor&)>& f) {
+  if (velocity_.defined()) visit_views("velocity.", parameters_, velocity_, f);
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,69 @@
+// Optimizers over flat parameters, and gradient clipping by the global norm.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "optim/parameters.h"
+
+namespace tapeformer {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  /// Clips the gradients to a global norm of `max_norm` (0: no clipping; Pascanu et al. 2013) and
+  /// updates the parameters, both in one pass over memory. Returns the norm before clipping.
+  double step(double lr, double max_norm = 0);
+
+  /// The number of updates so far.
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  /// Every state tensor by name, one view per parameter ("m.blocks.0.norm1.weight"): what a
+  /// checkpoint stores beside steps().
+  virtual void visit_state(
+      const std::function<void(const std::string& name, const Tensor& tensor)>& f) = 0;
+
+ protected:
+  explicit Optimizer(Parameters& parameters);
+  /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients.
+  virtual void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) = 0;
+  Parameters& parameters_;
+  int64_t steps_ = 0;
+
+ private:
+  Tensor sum_of_squares_, norm_, factor_;
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
+};
+
+/// Loshchilov & Hutter 2019, algorithm 2. Parameters with fewer than two dimensions do not decay.
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(Parameters& parameters, const AdamWOptions& options = {});
+  void visit_state(const std::function<void(const std::string&, const Tensor&)>& f) override;
+
+ private:
+  void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) override;
+  AdamWOptions options_;
+  Tensor m_, v_;
+};
+
+struct SGDOptions {
+  double momentum = 0, weight_decay = 0;
+};
+
+class SGD : public Optimizer {
+ public:
+  explicit SGD(Parameters& parameters, const SGDOptions& options = {});
+  void visit_state(const std::function<void(const std::string&, const Tensor&)>& f) override;
+
+ private:
+  void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) override;
+  SGDOptions options_;
+  Tensor velocity_;
+};
+
+}  // namespace tapeformer

@@ -1,0 +1,190 @@
+# What train.sh and test.sh share: finding and installing what a build needs, and building with
+# progress. Sourced by them after they set `root`. Keeps to what bash 3.2 knows.
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # root comes from the script that sources this
+
+install=yes
+generator=()
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# ---- What is missing
+
+# A compiler that can build this: g++ 12 or clang 14, with C++20 and OpenMP.
+good_compiler() {
+  have "$1" && "$1" -std=c++20 -fopenmp -fsyntax-only -x c++ - >/dev/null 2>&1 <<'CODE'
+#include <concepts>
+#include <omp.h>
+#if defined(__clang__) ? __clang_major__ < 14 : __GNUC__ < 12
+#error too old
+#endif
+CODE
+}
+
+# Sets and exports CXX unless CMake's own choice, c++, is good enough. A CXX that is here stays.
+find_compiler() {
+  if [ -n "${CXX:-}" ]; then
+    have "${CXX%% *}" && return 0
+    unset CXX
+  fi
+  compiler=''
+  local name
+  for name in c++ g++ g++-15 g++-14 g++-13 g++-12 clang++; do
+    if good_compiler "$name"; then
+      compiler=$name
+      [ "$name" = c++ ] || export CXX="$name"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# has_header PACKAGE HEADER...: the package is installed, or the compiler finds one of the headers.
+has_header() {
+  local package=$1 header tests=0
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] && return 0
+  shift
+  for header in "$@"; do tests="$tests || __has_include(<$header>)"; done
+  # shellcheck disable=SC2086  # CXX may hold options
+  printf '#if !(%s)\n#error missing\n#endif\n' "$tests" |
+    ${CXX:-${compiler:-c++}} -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1
+}
+
+# Prints the Debian packages that are missing for what is asked: `programs` or `tests`.
+missing_packages() {
+  if ! find_compiler; then
+    # Where the default is too old, a newer one may have a package of its own.
+    if have g++ && apt-cache show g++-12 >/dev/null 2>&1; then echo g++-12; else echo g++; fi
+  fi
+  have cmake || echo cmake
+  have make || have ninja || echo make
+  has_header libopenblas-dev openblas_config.h openblas/openblas_config.h || echo libopenblas-dev
+  has_header nlohmann-json3-dev nlohmann/json.hpp || echo nlohmann-json3-dev
+  has_header libcli11-dev CLI/CLI.hpp || echo libcli11-dev
+  [ "$1" = programs ] ||
+    has_header catch2 catch2/catch_test_macros.hpp catch2/catch.hpp || echo catch2
+}
+
+# ---- Installing it
+
+# What apt-get printed is shown only when it fails.
+apt_get() {
+  local log
+  log=$(mktemp)
+  if ! ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -q \
+    -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1 </dev/null; then
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
+
+install_by_apt() {
+  have apt-get || die "There is no apt-get here. Install these, named as in Debian: $*
+If they are here under other names, run this again with --no-install."
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if ! have sudo || { [ ! -t 0 ] && ! sudo -n true 2>/dev/null; }; then
+      die "Installing needs rights that you lack. Have somebody run: apt-get install $*"
+    fi
+    as_root=(sudo)
+  fi
+  say "Installing with apt-get (--no-install to opt out): $*"
+  apt_get update || say "apt-get update failed; trying with the lists of packages that are here."
+  apt_get install --yes --no-install-recommends "$@" ||
+    die "apt-get could not install. The packages needed: $*"
+}
+
+install_by_brew() {
+  local formula formulas missing=()
+  formulas=(cmake libomp openblas cli11 nlohmann-json)
+  [ "$1" = programs ] || formulas+=(catch2)
+  for formula in "${formulas[@]}"; do
+    brew list --versions "$formula" >/dev/null 2>&1 || missing+=("$formula")
+  done
+  [ ${#missing[@]} = 0 ] || die "Missing here. Run this, and then this script again:
+  brew install ${missing[*]}"
+}
+
+# Makes sure that what is asked, `programs` or `tests`, can be built.
+require_packages() {
+  if [ "$(uname)" = Darwin ]; then
+    [ "$install" = no ] || install_by_brew "$1"
+    return
+  fi
+  local missing=() package
+  for package in $(missing_packages "$1"); do missing+=("$package"); done
+  if [ ${#missing[@]} != 0 ]; then
+    say "Missing here: ${missing[*]}"
+    if [ "$install" = yes ]; then
+      install_by_apt "${missing[@]}"
+    else
+      say "Not installed, as you asked; trying without."
+    fi
+  fi
+  find_compiler || die "No compiler for C++20 with OpenMP here: needs g++ 12 or newer, or clang 14."
+  have cmake || die "There is no cmake here: install the package cmake."
+  if ! have make && have ninja; then generator=(-G Ninja); fi
+}
+
+# ---- Building
+
+# Cores that this process may use, and at least a gigabyte of memory for each.
+build_jobs() {
+  local cores memory
+  cores=$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+  memory=$(awk '/^MemAvailable/ { print int($2 / 1e6) }' /proc/meminfo 2>/dev/null)
+  if [ -n "$memory" ] && [ "$memory" -lt "$cores" ]; then cores=$((memory > 1 ? memory : 1)); fi
+  echo "$cores"
+}
+
+# configure FOLDER CMAKE-ARGUMENT...
+configure() {
+  local folder=$1 log=$1/configure.log
+  shift
+  mkdir -p "$folder"
+  # A folder that was moved here with the source: its cache names the old place.
+  if [ -f "$folder/CMakeCache.txt" ] &&
+    ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
+  fi
+  [ ! -f "$folder/CMakeCache.txt" ] || generator=()
+  if ! cmake -S "$root" -B "$folder" ${generator[@]+"${generator[@]}"} "$@" >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    die "CMake could not configure the build (all of it: $log)."
+  fi
+}
+
+# Reads what make prints and keeps one line with the newest percentage on a terminal.
+show_progress() {
+  local line shown=
+  while IFS= read -r line; do
+    if [ -t 2 ] && [[ $line == \[* ]]; then
+      printf '\r\033[K%.78s' "$line" >&2
+      shown=yes
+    fi
+  done
+  [ -z "$shown" ] || printf '\r\033[K' >&2
+}
+
+# build FOLDER [TARGET...]
+build() {
+  local folder=$1 log=$1/build.log jobs started=$SECONDS
+  shift
+  jobs=$(build_jobs)
+  say "Building in $folder, $jobs at a time ..."
+  if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} 2>&1 |
+    tee "$log" | show_progress; then
+    # The first errors; their ends are far above when several files were compiled at a time.
+    grep -E -A 5 '(error:|undefined reference|Killed)' "$log" | head -n 40 >&2
+    tail -n 5 "$log" >&2
+    die "The build failed (all of it: $log)."
+  fi
+  say "Built in $((SECONDS - started)) s."
+}

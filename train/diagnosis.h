@@ -1,0 +1,39 @@
+// Finding out what is wrong with a model that does not train.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+#include "layers/gpt.h"
+#include "optim/optimizer.h"
+
+namespace tapeformer {
+
+/// Runs the forward pass again and names the first operation whose output is not finite, its place
+/// in the order of operations, and the shape.
+std::string first_operation_not_finite(GPT& model, const Batch& batch, const RandomKey& key);
+/// Names the first parameter, in the order of the model, whose gradient is not finite.
+std::string first_gradient_not_finite(const Parameters& parameters);
+
+/// One parameter after a few updates.
+struct ParameterHealth {
+  std::string name;
+  Shape shape;
+  bool reached = false;      ///< a backward wrote its gradient
+  double gradient_norm = 0;  ///< at the last step
+  double update_norm = 0;    ///< of all updates together
+  bool moved() const { return update_norm > 0; }
+};
+
+/// Takes `steps` training steps with AdamW at rate `lr` and reports every parameter.
+std::vector<ParameterHealth> examine(GPT& model, const Corpus& corpus, int64_t steps = 2,
+                                     double lr = 1e-3, uint64_t seed = 1);
+/// The report as a table, and whether every parameter was reached and moved.
+struct HealthReport {
+  std::string table;
+  bool healthy = true;
+};
+HealthReport health_report(const std::vector<ParameterHealth>& parameters);
+
+}  // namespace tapeformer

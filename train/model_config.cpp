@@ -1,0 +1,61 @@
+#include "train/model_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+
+namespace tapeformer {
+namespace {
+
+// The one list of the fields, for both directions.
+template <class Config, class Field>
+void each_field(Config& config, const Field& field) {
+  field("vocabulary", config.vocabulary);
+  field("context", config.context);
+  field("layers", config.layers);
+  field("heads", config.heads);
+  field("kv_heads", config.kv_heads);
+  field("channels", config.channels);
+  field("hidden", config.hidden);
+  field("norm", config.norm);
+  field("placement", config.placement);
+  field("position", config.position);
+  field("activation", config.activation);
+  field("rotary_base", config.rotary_base);
+  field("dropout", config.dropout);
+  field("bias", config.bias);
+  field("qk_norm", config.qk_norm);
+  field("tied", config.tied);
+  field("causal", config.causal);
+}
+
+}  // namespace
+
+std::string to_json(const TransformerConfig& config) {
+  nlohmann::ordered_json json;
+  each_field(config, [&](const char* name, const auto& value) { json[name] = value; });
+  return json.dump();
+}
+
+TransformerConfig config_from_json(std::string_view text) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  check(json.is_object(), "model configuration: not a JSON object");
+  TransformerConfig config;
+  each_field(config, [&](const char* name, auto& value) {
+    const auto found = json.find(name);
+    if (found == json.end()) return;
+    using T = std::decay_t<decltype(value)>;
+    const bool fits = std::is_same_v<T, bool>          ? found->is_boolean()
+                      : std::is_same_v<T, std::string> ? found->is_string()
+                      : std::is_same_v<T, int64_t>     ? found->is_number_integer()
+                                                       : found->is_number();
+    check(fits, "model configuration: '", name, "' has the wrong type: ", found->dump());
+    value = found->template get<T>();
+    json.erase(found);
+  });
+  check(json.empty(), "model configuration: unknown key '", json.empty() ? "" : json.begin().key(),
+        "'");
+  return config;
+}
+
+}  // namespace tapeformer

@@ -1,0 +1,16 @@
+// A model's configuration as JSON, the form in which checkpoints carry it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "layers/config.h"
+
+namespace tapeformer {
+
+std::string to_json(const TransformerConfig& config);
+/// Keys that are absent keep their default. Throws for text that is no JSON object, an unknown key
+/// or a value of the wrong type, naming it.
+TransformerConfig config_from_json(std::string_view json);
+
+}  // namespace tapeformer

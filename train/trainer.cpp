@@ -1,0 +1,152 @@
+#include "train/trainer.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "train/diagnosis.h"
+#include "train/evaluation.h"
+#include "train/plot.h"
+
+namespace tapeformer {
+
+StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
+                         const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
+                         double max_norm, uint64_t seed) {
+  std::vector<Batch> batches;
+  StepResult result;
+  for (int64_t i = 0; i < accumulate; ++i) {
+    batches.push_back(corpus.training_batch(step, i));
+    result.tokens += batches.back().tokens;
+  }
+  const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
+  parameters.zero_gradients();
+  for (const Batch& batch : batches) {
+    const RandomKey key = RandomScope::position();
+    const double share = static_cast<double>(batch.tokens) / result.tokens;
+    const Context context{.training = true, .lengths = batch.lengths};
+    Tape tape;
+    const Tensor loss = model.loss(batch.inputs, batch.targets, context);
+    const double value = loss.item();
+    if (!std::isfinite(value))
+      fail("training: the loss of step ", step + 1, " is ", value, "; ",
+           first_operation_not_finite(model, batch, key),
+           "; a lower --lr or --clip, or a longer --warmup, may help");
+    result.loss += share * value;
+    tape.backward(loss, share);
+  }
+  result.grad_norm = optimizer.step(lr, max_norm);
+  if (!std::isfinite(result.grad_norm))
+    fail("training: the gradient norm of step ", step + 1, " is ", result.grad_norm, "; ",
+         first_gradient_not_finite(parameters),
+         "; a lower --lr or --clip, or a longer --warmup, may help");
+  return result;
+}
+
+Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
+    : model_(model),
+      corpus_(corpus),
+      options_(options),
+      parameters_(model),
+      optimizer_(parameters_, options.adamw) {
+  const auto not_negative = [](const char* name, double value) {
+    check(value >= 0, "training: ", name, " must not be negative, got ", value);
+  };
+  not_negative("steps", options.schedule.steps);
+  not_negative("clip", options.clip);
+  not_negative("eval-every", options.eval_every);
+  not_negative("eval-batches", options.eval_batches);
+  not_negative("save-every", options.save_every);
+  not_negative("patience", options.patience);
+  check(options.accumulate > 0, "training: accumulate must be positive, got ", options.accumulate);
+  learning_rate(options.schedule, 0);  // throws for a schedule that makes no sense
+  state_.seed = options.seed;
+}
+
+void Trainer::resume() {
+  load_model(options_.out, model_);
+  state_ = load_training(options_.out, optimizer_);
+}
+
+bool Trainer::due(int64_t every) const {
+  return every > 0 && (state_.step % every == 0 || state_.step == options_.schedule.steps);
+}
+
+void Trainer::save() {
+  if (options_.out.empty()) return;
+  options_.description.step = state_.step;
+  save_checkpoint(options_.out, options_.description, model_, optimizer_, state_);
+  write_curves(options_.out, read_metrics(options_.out / "metrics.jsonl"), options_.perfect_loss);
+}
+
+void Trainer::evaluate_now(const TrainEvents& events) {
+  const double loss = evaluate(model_, corpus_, options_.eval_batches);
+  if (metrics_) metrics_->write({.step = state_.step, .val_loss = loss});
+  if (loss < state_.best_loss) {
+    state_.best_loss = loss;
+    state_.best_step = state_.step;
+    state_.evaluations_without_gain = 0;
+    options_.description.step = state_.step;
+    if (!options_.out.empty())
+      save_model(options_.out / "best.safetensors", options_.description, model_);
+  } else {
+    ++state_.evaluations_without_gain;
+  }
+  if (events.on_evaluation) events.on_evaluation(state_.step, loss);
+}
+
+TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t steps = options_.schedule.steps;
+  const int64_t last = stop_after > 0 ? std::min(stop_after, steps) : steps;
+  const int64_t save_every = options_.save_every ? options_.save_every : options_.eval_every;
+  if (!options_.out.empty()) {
+    std::filesystem::create_directories(options_.out);
+    // Lines of steps that the checkpoint does not hold will be measured again.
+    metrics_ = std::make_unique<MetricsWriter>(options_.out / "metrics.jsonl",
+                                               state_.step == 0 ? 0 : state_.step + 1);
+  }
+  if (state_.step == 0) {
+    if (options_.eval_every > 0) evaluate_now(events);
+    save();
+  }
+
+  TrainResult result;
+  int64_t saved_step = state_.step;
+  while (state_.step < last) {
+    const auto start = Clock::now();
+    const double lr = learning_rate(options_.schedule, state_.step);
+    const StepResult step = training_step(model_, parameters_, optimizer_, corpus_, state_.step,
+                                          options_.accumulate, lr, options_.clip, options_.seed);
+    const double speed = step.tokens / std::chrono::duration<double>(Clock::now() - start).count();
+    ++state_.step;
+    state_.tokens_seen += step.tokens;
+    if (metrics_)
+      metrics_->write({.step = state_.step,
+                       .train_loss = step.loss,
+                       .lr = lr,
+                       .grad_norm = step.grad_norm,
+                       .tokens_per_second = speed});
+    if (events.on_step) events.on_step(state_.step, step, speed);
+    if (due(options_.eval_every)) evaluate_now(events);
+    if (due(save_every)) {
+      save();
+      saved_step = state_.step;
+    }
+    if (options_.patience > 0 && state_.evaluations_without_gain >= options_.patience) {
+      result.end = TrainResult::End::no_gain;
+      break;
+    }
+    if (events.should_stop && events.should_stop()) break;
+  }
+  if (saved_step != state_.step) save();
+
+  if (state_.step < steps && result.end == TrainResult::End::finished)
+    result.end = TrainResult::End::stopped;
+  result.steps = state_.step;
+  result.validation_loss = evaluate(model_, corpus_);
+  result.best_loss = state_.best_loss;
+  result.best_step = state_.best_step;
+  return result;
+}
+
+}  // namespace tapeformer
