@@ -43,7 +43,7 @@ AttentionShape attention_shape(const char* operation, const Tensor& q, int64_t c
 
 // The same for separate q, k and v.
 AttentionShape attention_shape(const char* operation, const Tensor& q, const Tensor& k,
-                               const Tensor& v, int64_t keys, const AttentionOptions& options) {
+                               const Tensor& v, const AttentionOptions& options) {
   check(q.rank() == 3 && k.rank() == 3 && v.rank() == 3, operation,
         ": needs q [B, T, H D], k and v [B, S, K D], got ", q.shape(), ", ", k.shape(), ", ",
         v.shape());
@@ -51,7 +51,7 @@ AttentionShape attention_shape(const char* operation, const Tensor& q, const Ten
   check(k.dim(0) == q.dim(0), operation, ": batch sizes differ: q ", q.shape(), ", k ", k.shape());
   check(q.dtype() == k.dtype() && q.dtype() == v.dtype(), operation, ": dtypes differ: ", q.dtype(),
         ", ", k.dtype(), ", ", v.dtype());
-  const AttentionShape shape = attention_shape(operation, q, q.dim(2), keys, options);
+  const AttentionShape shape = attention_shape(operation, q, q.dim(2), k.dim(1), options);
   const int64_t wanted = shape.kv_heads * shape.head_size;
   check(k.dim(2) == wanted, operation, ": ", shape.kv_heads, " key-value heads of ",
         shape.head_size, " channels need ", wanted, " channels, got k ", k.shape());
@@ -71,7 +71,7 @@ bool share_gradient(const Tensor& a, const Tensor& b) {
 // The formulas of the backward stand in core/kernels.h.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
-  const AttentionShape shape = attention_shape("attention", q, k, v, k.dim(1), options);
+  const AttentionShape shape = attention_shape("attention", q, k, v, options);
   const Tensor out = q.empty_like(), lse = new_lse(q, shape);
   kernels::attention_forward(heads_of(q), heads_of(k), heads_of(v), options.lengths, shape, out,
                              lse);
@@ -121,10 +121,10 @@ Tensor attention_cached(const Tensor& q, const Tensor& k_cache, const Tensor& v_
                         const AttentionOptions& options) {
   check(!recording({q, k_cache, v_cache}),
         "attention_cached: is not differentiable; call it without a Tape, or use attention()");
-  const AttentionShape shape =
-      attention_shape("attention_cached", q, k_cache, v_cache, keys, options);
+  AttentionShape shape = attention_shape("attention_cached", q, k_cache, v_cache, options);
   check(0 <= keys && keys <= k_cache.dim(1), "attention_cached: ", keys, " keys of a cache of ",
         k_cache.dim(1));
+  shape.keys = keys;
   const Tensor out = q.empty_like();
   kernels::attention_forward(heads_of(q), heads_of(k_cache), heads_of(v_cache), options.lengths,
                              shape, out, Tensor{});

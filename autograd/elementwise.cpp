@@ -1,4 +1,5 @@
 // Element-wise operations with their backward. The formulas stand at the kernels.
+#include "autograd/checks.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
@@ -6,10 +7,6 @@ namespace {
 
 using kernels::Binary;
 using kernels::Unary;
-
-void check_floating(const char* operation, const Tensor& x) {
-  dispatch_floating(operation, x.dtype(), [](auto) {});
-}
 
 void check_alike(const char* operation, const Tensor& a, const Tensor& b) {
   check(a.dtype() == b.dtype(), operation, ": dtypes differ: a is ", a.dtype(), ", b is ",

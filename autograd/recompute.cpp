@@ -1,7 +1,5 @@
 #include "autograd/recompute.h"
 
-#include "autograd/ops.h"
-
 namespace tapeformer {
 namespace {
 
@@ -48,13 +46,10 @@ std::vector<Tensor> recompute(
       leaves.push_back(constants[i].detach());
       if (pass.needs(i)) requires_gradient(leaves[i]);
     }
-    std::vector<Tensor> results = f(leaves), gradients;
-    for (size_t i = 0; i < results.size(); ++i) {
-      const bool wanted = needs_gradient(results[i]) && pass.gradient(i).defined();
-      gradients.push_back(wanted ? pass.gradient(i) : Tensor{});
-      // A result that is an input or a parameter itself gets a place on this tape.
-      if (wanted && is_leaf(results[i])) results[i] = reshape(results[i], results[i].shape());
-    }
+    const std::vector<Tensor> results = f(leaves);
+    std::vector<Tensor> gradients;
+    for (size_t i = 0; i < results.size(); ++i)
+      gradients.push_back(needs_gradient(results[i]) ? pass.gradient(i) : Tensor{});
     second_run.backward_from(results, gradients);
     for (size_t i = 0; i < leaves.size(); ++i)
       if (pass.needs(i)) pass.pass_on(i, gradient(leaves[i]));

@@ -1,6 +1,7 @@
 // Reductions with their backward. The formulas stand at the kernels.
 #include <limits>
 
+#include "autograd/checks.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
@@ -14,13 +15,6 @@ Shape reduced(const Shape& shape, int dim, bool keep_dim) {
   Shape result = shape.range(0, dim);
   for (int i = dim + 1; i < shape.rank(); ++i) result.push_back(shape[i]);
   return result;
-}
-
-int dimension(const char* operation, const Tensor& x, int dim) {
-  const int index = dim < 0 ? dim + x.rank() : dim;
-  check(index >= 0 && index < x.rank(), operation, ": shape ", x.shape(), " has no dimension ",
-        dim);
-  return index;
 }
 
 Tensor scaled_sum(const char* operation, const Tensor& x, double scale) {
@@ -40,10 +34,6 @@ Tensor scaled_sum(const char* operation, const Tensor& x, int dim, bool keep_dim
     kernels::sum_backward(pass.gradient(), dim, scale, pass.destination(0));
   });
   return y;
-}
-
-void check_floating(const char* operation, const Tensor& x) {
-  dispatch_floating(operation, x.dtype(), [](auto) {});
 }
 
 // The gradient goes to the first of the largest elements.
@@ -81,18 +71,18 @@ Tensor max(const Tensor& x) {
 
 Tensor sum(const Tensor& x, int dim, bool keep_dim) {
   check_floating("sum", x);
-  return scaled_sum("sum", x, dimension("sum", x, dim), keep_dim, 1);
+  return scaled_sum("sum", x, check_dimension("sum", x.shape(), dim), keep_dim, 1);
 }
 
 Tensor mean(const Tensor& x, int dim, bool keep_dim) {
   check_floating("mean", x);
-  dim = dimension("mean", x, dim);
+  dim = check_dimension("mean", x.shape(), dim);
   return scaled_sum("mean", x, dim, keep_dim, 1.0 / static_cast<double>(x.dim(dim)));
 }
 
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_floating("max", x);
-  dim = dimension("max", x, dim);
+  dim = check_dimension("max", x.shape(), dim);
   return largest(x, x, dim, reduced(x.shape(), dim, keep_dim));
 }
 

@@ -1,19 +1,10 @@
 // Operations that only move elements, with their backward.
 #include <algorithm>
 
+#include "autograd/checks.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
-namespace {
-
-int dimension(const char* operation, const Shape& shape, int dim) {
-  const int index = dim < 0 ? dim + shape.rank() : dim;
-  check(index >= 0 && index < shape.rank(), operation, ": shape ", shape, " has no dimension ",
-        dim);
-  return index;
-}
-
-}  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
   check(shape.numel() == x.numel(), "reshape: ", x.numel(), " elements of shape ", x.shape(),
@@ -50,13 +41,13 @@ Tensor permute(const Tensor& x, const std::vector<int>& order) {
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
   std::vector<int> order(x.rank());
   for (int i = 0; i < x.rank(); ++i) order[i] = i;
-  std::swap(order[dimension("transpose", x.shape(), dim0)],
-            order[dimension("transpose", x.shape(), dim1)]);
+  std::swap(order[check_dimension("transpose", x.shape(), dim0)],
+            order[check_dimension("transpose", x.shape(), dim1)]);
   return permute(x, order);
 }
 
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
-  dim = dimension("slice", x.shape(), dim);
+  dim = check_dimension("slice", x.shape(), dim);
   check(0 <= begin && begin <= end && end <= x.dim(dim), "slice: [", begin, ", ", end,
         ") is no range of dimension ", dim, " of shape ", x.shape());
   Tensor y;
@@ -77,7 +68,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
 Tensor concat(const std::vector<Tensor>& parts, int dim) {
   check(!parts.empty(), "concat: needs at least one tensor");
   const Tensor& first = parts[0];
-  dim = dimension("concat", first.shape(), dim);
+  dim = check_dimension("concat", first.shape(), dim);
   std::vector<int64_t> starts;
   int64_t size = 0;
   for (const Tensor& part : parts) {

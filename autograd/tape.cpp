@@ -143,7 +143,7 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!gradients[i].defined()) continue;
     seeded.emplace_back(gradient_of(outputs[i]));
-    check(seeded.back() && seeded.back()->tape == id_,
+    check(seeded.back() && (seeded.back()->tape == id_ || seeded.back()->tape == 0),
           "backward: no operation on this tape made this tensor from one that needs a gradient");
     check(gradients[i].shape() == outputs[i].shape(), "backward: output has shape ",
           outputs[i].shape(), ", its gradient ", gradients[i].shape());

@@ -4,8 +4,10 @@
 //   bench_train --setting baby               on 1, 2, 4 ... threads up to the cores there are
 //   bench_train --setting gpt2 --threads 2 --verbose --json gpt2.json
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -51,7 +53,7 @@ class Training {
         Tensor loss;
         times.forward = milliseconds([&] {
           loss = model_.loss(tokens, targets, {.training = true});
-          check(std::isfinite(loss.item()), "bench_train: the loss is ", loss.item());
+          check(std::isfinite(loss.item()), "the loss is ", loss.item());
         });
         times.backward = milliseconds([&] { tape.backward(loss); });
       }
@@ -177,7 +179,7 @@ void print_floor(const Floor& floor, int threads) {
               floor.traffic_ms());
 }
 
-void write_json(const std::string& path, const Setting& setting, const Measurement& m,
+void write_json(std::ostream& out, const Setting& setting, const Measurement& m,
                 const Memory& memory) {
   const nlohmann::json json = {{"setting", setting.name},
                                {"threads", m.threads},
@@ -194,9 +196,7 @@ void write_json(const std::string& path, const Setting& setting, const Measureme
                                {"resident_bytes", memory.resident.peak},
                                {"page_faults_per_step", m.per_step(m.page_faults)},
                                {"system_requests_per_step", m.per_step(m.system_requests)}};
-  std::ofstream file(path);
-  file << json.dump(2) << '\n';
-  check(file.good(), "bench_train: cannot write ", path);
+  out << json.dump(2) << '\n';
 }
 
 void run(const Options& options) {
@@ -207,13 +207,16 @@ void run(const Options& options) {
     if (const char* value = std::getenv(name))
       std::printf("note: %s=%s changes the speed of the products; unset it\n", name, value);
 
+  std::ofstream json;
+  if (!options.json.empty()) json.open(options.json);
+  check(!json.fail(), "cannot write ", options.json);
   Memory memory;
   const std::vector<Measurement> measurements = measure(setting, options, memory);
   print_steps(setting, measurements);
   print_machine(measurements, memory);
   for (const Measurement& m : measurements) {
     if (options.verbose) print_floor(*m.floor, m.threads);
-    if (m.threads == threads && !options.json.empty()) write_json(options.json, setting, m, memory);
+    if (m.threads == threads && json.is_open()) write_json(json, setting, m, memory);
   }
 }
 

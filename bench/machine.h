@@ -122,9 +122,10 @@ inline double peak_flops_per_ms(int threads) {
 inline void adamw_traffic(float* p, const float* g, float* m, float* v, int64_t n, int threads) {
 #pragma omp parallel for simd schedule(static) num_threads(threads)
   for (int64_t i = 0; i < n; ++i) {
-    m[i] = 0.5f * (m[i] + g[i]);
-    v[i] = 0.5f * (v[i] + g[i]);
-    p[i] = 0.5f * (p[i] + m[i] + v[i]);
+    const float m_new = 0.5f * (m[i] + g[i]), v_new = 0.5f * (v[i] + g[i]);
+    m[i] = m_new;
+    v[i] = v_new;
+    p[i] = 0.5f * (p[i] + m_new + v_new);
   }
 }
 

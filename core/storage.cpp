@@ -35,14 +35,14 @@ class CachingAllocator {
     {
       std::lock_guard lock(mutex_);
       buffer = take_cached(capacity);
-      if (buffer) count_live(buffer->capacity);
+      if (buffer) count_live(*buffer, capacity);
     }
     if (!buffer) {
       buffer = take_new(capacity);
       std::lock_guard lock(mutex_);
       stats_.reserved_bytes += capacity;
       ++stats_.system_requests;
-      count_live(capacity);
+      count_live(*buffer, capacity);
     }
 #ifndef NDEBUG
     std::memset(buffer->data, 0xff, buffer->capacity);  // NaN in every floating format
@@ -52,7 +52,7 @@ class CachingAllocator {
 
   void give_back(Buffer* buffer) {
     std::lock_guard lock(mutex_);
-    stats_.live_bytes -= buffer->capacity;
+    stats_.live_bytes -= buffer->in_use;
     list_of(buffer->capacity).push_back(buffer);
   }
 
@@ -143,7 +143,8 @@ class CachingAllocator {
     return begin + skip;
   }
 
-  void count_live(size_t bytes) {
+  void count_live(Buffer& buffer, size_t bytes) {
+    buffer.in_use = bytes;
     stats_.live_bytes += bytes;
     if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
   }

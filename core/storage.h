@@ -16,7 +16,8 @@ struct Buffer {
   std::atomic<int> references{0};
   Device device = Device::cpu;
   void* data = nullptr;
-  size_t capacity = 0;  // bytes, the request rounded up to 64 bytes or a page
+  size_t capacity = 0;  // bytes
+  size_t in_use = 0;    // bytes of the current request, rounded up to 64 bytes or a page
   size_t mapped = 0;    // bytes asked from mmap, 0 when the block came from the heap
   static void release(Buffer* buffer);
 };

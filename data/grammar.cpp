@@ -2,6 +2,8 @@
 // notation.
 #include "data/grammar.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -16,11 +18,8 @@ using Item = Rules::Item;
 using Alternative = Rules::Alternative;
 using Values = std::array<const Alternative*, Rules::max_variables>;  // of variables in scope
 
-/// What a variable's form writes.
-std::string text_of(const Item& item, const Alternative& value) {
-  std::string text = value.forms[item.form];
-  if (item.capital) text[0] = static_cast<char>(text[0] - 'a' + 'A');
-  return text;
+const std::string& text_of(const Item& item, const Alternative& value) {
+  return item.capital ? value.capital_forms[item.form] : value.forms[item.form];
 }
 
 class Writer {
@@ -87,13 +86,14 @@ class Parser {
   Ends ends(const Rules::Rule& rule, const Values& values, size_t at) const {
     Ends ends;
     for (const Alternative& alternative : rule.alternatives)
-      follow(alternative, 0, values, {at, std::log(alternative.probability), 1}, ends);
+      follow(alternative, 0, values, {at, alternative.log_probability, 1}, ends);
     return ends;
   }
 
  private:
   /// The rest of an alternative, from item i on, after `end`.
-  void follow(const Alternative& alternative, size_t i, Values values, End end, Ends& ends) const {
+  void follow(const Alternative& alternative, size_t i, const Values& values, End end,
+              Ends& ends) const {
     for (; i < alternative.items.size(); ++i) {
       const Item& item = alternative.items[i];
       if (item.kind == Item::expand) {
@@ -105,17 +105,17 @@ class Parser {
         return;
       }
       if (item.kind == Item::draw) {
+        Values drawn = values;
         for (const Alternative& value : rules_.chosen(item.choice, values).alternatives) {
-          values[item.variable] = &value;
-          follow(alternative, i + 1, values,
-                 {end.at, end.log_probability + std::log(value.probability), end.derivations},
-                 ends);
+          drawn[item.variable] = &value;
+          follow(alternative, i + 1, drawn,
+                 {end.at, end.log_probability + value.log_probability, end.derivations}, ends);
         }
         return;
       }
-      const std::string text =
+      const std::string& text =
           item.kind == Item::literal ? item.text : text_of(item, *values[item.variable]);
-      if (!text_.substr(end.at).starts_with(text)) return;
+      if (text_.compare(end.at, text.size(), text) != 0) return;
       end.at += text.size();
     }
     merge(ends, end);

@@ -4,14 +4,16 @@
 //
 // The notation, one rule after the other, the first being the start:
 //
-//   story                                   a rule's name; below it, indented, its alternatives
-//     2 {hero := child}{hero} ran. {find}   of weight 2 (else 1): draws a variable, writes it
-//   child (name he)                         a rule to draw from: its alternatives have two forms
-//     Mia | she
-//     Tom | he
+//   story                                  a rule's name; below it, indented, its alternatives
+//     2 {hero := child}{hero} ran. {find}  of weight 2 (else 1): draws a variable, then writes it
+//   child (name he)                        a rule to draw from: its alternatives have two forms
+//     Mia | she / Tom | he                 / stands between alternatives that share a line
 //   find
-//     {Hero.he} saw a {new fish}: a {same fish}!      the other form, with a capital first letter;
-//     {}                                              draws and writes; writes it again
+//     {Hero.he} saw a {new fish}: a        the form he with a capital; draws fish from the rule
+//         {same fish}!                     fish and writes it; writes it again. A line indented
+//     {}                                   by 6 or more goes on with the alternative above
+//   fish
+//     cod / pike
 //
 // {} is nothing, \n a newline, # begins a comment. {sight of place} is the rule "sight of beach"
 // where the variable place is "beach". A variable lives to the end of the alternative that draws

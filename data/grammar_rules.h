@@ -24,14 +24,14 @@ struct Grammar::Rules {
     enum Kind { literal, form_of, expand, draw } kind = literal;
     std::string text;      // of a literal
     int variable = -1;     // written or drawn
-    int form = 0;          // of the variable's value
+    int form = -1;         // of the variable's value
     bool capital = false;  // its first letter
     Choice choice;         // to expand or draw from
   };
   struct Alternative {
-    double probability = 1;
-    std::vector<std::string> forms;  // as the value of a variable
-    std::vector<Item> items;         // as a part of a text
+    double probability = 1, log_probability = 0;
+    std::vector<std::string> forms, capital_forms;  // as the value of a variable
+    std::vector<Item> items;                        // as a part of a text
   };
   struct Rule {
     std::string name;

@@ -62,6 +62,8 @@ class Reader {
   };
   using Scope = std::vector<const Rules::Choice*>;  // by variable: what it is drawn from, or null
 
+  static constexpr std::string_view continuation = "      ";  // of the alternative above
+
   void read_lines(std::string_view source) {
     int number = 0;
     for (size_t at = 0; at < source.size();) {
@@ -76,10 +78,18 @@ class Reader {
         continue;
       }
       check(!rules_.rules.empty(), "grammar, line ", number, ": an alternative before any rule");
+      if (line.starts_with(continuation) && !lines_.empty()) {
+        std::string& begun = lines_.back().text;
+        begun += (begun.ends_with("\\n") ? "" : " ") + std::string(text);
+        continue;
+      }
       auto& alternatives = rules_.rules.back().alternatives;
-      alternatives.emplace_back().probability = take_weight(text);
-      lines_.push_back(
-          {number, rules_.rules.size() - 1, alternatives.size() - 1, std::string(text)});
+      for (const std::string& part : split(text, '/')) {
+        std::string_view rest = part;
+        alternatives.emplace_back().probability = take_weight(rest);
+        lines_.push_back(
+            {number, rules_.rules.size() - 1, alternatives.size() - 1, std::string(rest)});
+      }
     }
   }
 
@@ -104,7 +114,7 @@ class Reader {
         variables_.emplace(trimmed(slot.substr(0, sign)), variables_.size());
       else if (slot.starts_with("new "))
         variables_.emplace(slot.substr(4), variables_.size());
-      at += slot.size();
+      at += slot.size() + 2;
     }
     check(variables_.size() <= Rules::max_variables, "grammar: more than ", Rules::max_variables,
           " variables");
@@ -123,6 +133,10 @@ class Reader {
     alternative.forms = split(line.text, '|');
     check(alternative.forms.size() == rule.form_names.size(), "grammar, line ", line.number, ": ",
           alternative.forms.size(), " forms, but '", rule.name, "' has ", rule.form_names.size());
+    for (std::string form : alternative.forms) {
+      if (form[0] >= 'a' && form[0] <= 'z') form[0] = static_cast<char>(form[0] - 'a' + 'A');
+      alternative.capital_forms.push_back(form);
+    }
     for (size_t at = 0; at < line.text.size();) {
       const size_t open = std::min(line.text.find('{', at), line.text.size());
       if (open > at) add_literal(alternative, line.text.substr(at, open - at));
@@ -198,10 +212,11 @@ class Reader {
   static void weigh(Rules::Rule& rule) {
     double sum = 0;
     for (const auto& alternative : rule.alternatives) sum += alternative.probability;
-    check(sum > 0, "grammar: rule '", rule.name, "' has no alternatives");
+    check(!rule.alternatives.empty(), "grammar: rule '", rule.name, "' has no alternatives");
     for (auto& alternative : rule.alternatives) {
       alternative.probability /= sum;
-      rule.entropy -= alternative.probability * std::log(alternative.probability);
+      alternative.log_probability = std::log(alternative.probability);
+      rule.entropy -= alternative.probability * alternative.log_probability;
     }
   }
 
@@ -262,7 +277,10 @@ class Reader {
       const auto found = std::find(names.begin(), names.end(), item.text);
       check(found != names.end() || item.text.empty(), "grammar: rule '", user,
             "' wants the form '", item.text, "' that '", rules_.rules[number].name, "' has not");
-      item.form = item.text.empty() ? 0 : static_cast<int>(found - names.begin());
+      const int form = item.text.empty() ? 0 : static_cast<int>(found - names.begin());
+      check(item.form < 0 || item.form == form, "grammar: rule '", user, "' finds the form '",
+            item.text, "' in different places");
+      item.form = form;
     }
   }
 

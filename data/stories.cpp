@@ -9,7 +9,7 @@ namespace tapeformer {
 namespace {
 
 const Grammar& grammar() {
-  static const Grammar grammar(stories_grammar);
+  static const Grammar grammar(std::string(stories_plots) + stories_words);
   return grammar;
 }
 

@@ -1,10 +1,11 @@
-// The grammar of the small stories, in the notation of data/grammar.h. What keeps it unambiguous: no
-// two alternatives of a rule can write the same text, and whatever is drawn is also written.
+// The plots and sentences of the small stories, in the notation of data/grammar.h. What keeps it
+// unambiguous: no two alternatives of a rule can write the same text, and whatever is drawn is also
+// written.
 #include "data/stories_grammar.h"
 
 namespace tapeformer {
 
-const char* const stories_grammar = R"(
+const char* const stories_plots = R"(
 story
   {hero := child}{introduction}\n{adventure} {closing}\n\n
 
@@ -13,54 +14,41 @@ introduction
   3 {hero} was a {trait} {hero.girl} with {hue} {clothes} and a {hue} {clothing}. {habit}
   3 {hero} lived in a {size} {hue} house {by} a {size} {landmark}. {habit}
 once
-  3 Once upon a time
-  1 Long ago
-  1 Once
-  1 Far away
+  3 Once upon a time / 1 Long ago / 1 Once / 1 Far away
 habit
   3 {Hero.he} loved to {move}, to {make} and to {make things}.
   3 {Hero.he} liked {food}, {treat} and {hue} {flowers}.
   2 {Hero.he} had a {look} {hue} {pet} that could {move} and {make}.
-  2 {Hero.his} {family} was a {trait} {worker} and could {make things}.
+  2 {Hero.his} best friend was a {trait} {worker} who could {make things}.
 
 adventure
-  3 {lost}
-  3 {treasure}
-  2 {hungry}
-  2 {making}
-  2 {noise}
-  2 {sharing}
-  2 {learning}
+  3 {lost} / 3 {treasure} / 2 {hungry} / 2 {making} / 2 {noise} / 2 {sharing} / 2 {learning}
   2 {rain}
 
 # ---- An animal has lost something.
 lost
-  {place := where}{journey} {soon} {hero.he} {met} a {new look} {new hue} {new animal} {by} {sight}. {question}\n"{i lost} my {new state} {shade := hue}{shade} {new thing}," {said} the {same animal}{how}. {comfort} They looked {by} {sight} and {by} {sight}. {at last} {finder} found it {by} {sight}.\n{thanks}
+  {place := where}{journey} {soon} {hero.he} {met} a {new look} {new hue} {new animal} {by}
+      {sight}. {question}\n
+      "{i lost} my {new state} {shade := hue}{shade} {new thing}," {said} the {same animal}{how}.
+      {comfort} They looked {by} {sight} and {by} {sight}. {at last} {finder} found it {by}
+      {sight}.\n
+      {thanks}
 question
   "Why are you so {sad}?" {asked} {hero}{how}.
   "Hello, {same look} {same animal}," {said} {hero}{how}. "What is wrong?"
   It was {sad} and {crying}.
   {hero} {asked} why it was so {sad}.
 crying
-  crying
-  shaking
-  alone
+  crying / shaking / alone
 i lost
-  I lost
-  I cannot find
-  I want
-  The wind took
-  A {animal} took
+  I lost / I cannot find / I want / The wind took / A {animal} took
 comfort
   "Do not {worry}," {said} {hero}{how}.
   "I will help you," {said} {hero}{how}.
-  "Let us look for your {same thing}," {said} {hero}{how}.
+  "Let us look for your {shade} {same thing}," {said} {hero}{how}.
   {hero} {felt} {sad} too, but {hero.he} had a {state} idea.
 finder
-  2 they
-  2 {hero}
-  2 the {same animal}
-  1 a {trait} {worker}
+  2 they / 2 {hero} / 2 the {same animal} / 1 a {trait} {worker}
 thanks
   "Thank you, {hero}!" {said} the {same animal}{how}. {together}
   The {same animal} {jumped} with joy and gave {hero} some {food} and {treat}. {together}
@@ -74,48 +62,53 @@ together
 
 # ---- A find.
 treasure
-  {place := where}{journey} {soon} {hero.he} {saw} something {hue} {by} {sight}. It was a {new state} {new thing}!\n{wonder} {Hero.he} {showed} it to {hero.his} {new family}. "{look there}," {said} {hero}{how}. {verdict}
+  {place := where}{journey} {soon} {hero.he} {saw} something {hue} {by} {sight}. It was a
+      {new state} {new thing}!\n
+      {wonder} {Hero.he} {showed} it to {hero.his} {new family}. "{look there}," {said}
+      {hero}{how}. {verdict}
 wonder
   {Hero.he} {felt} {happy}.
   "How {state}!" {said} {hero}{how}.
   "Whose {same thing} is this?" {asked} {hero}{how}.
   {Hero.he} {cleaned} it and put it in {hero.his} {hue} {bag}.
 look there
-  2 Look
-  2 Look what I found
-  2 See my {state} {same thing}
-  1 Here is a {state} {same thing}
+  2 Look / 2 Look what I found / 2 See my {state} {same thing} / 1 Here is a {state} {same thing}
 verdict
-  3 "It belongs to the {trait} {new worker}," {said} {hero.his} {same family}{how}.\n{hero} {brought} it to the {same worker}. The {same worker} was {happy} and gave {hero.him} {reward}.
-  1 "You may keep it," {said} {hero.his} {same family}{how}.\n{hero} kept the {same thing} {at home} and {used} it every {daytime}.
-  1 "A {look} {animal} has lost it," {said} {hero.his} {same family}{how}.\nSo {hero} put the {same thing} back {by} {sight}.
+  3 "It belongs to the {trait} {new worker}," {said} {hero.his} {same family}{how}.\n
+      {hero} {brought} it to the {same worker}. The {same worker} was {happy} and gave {hero.him}
+      {reward}.
+  1 "You may keep it," {said} {hero.his} {same family}{how}.\n
+      {hero} kept the {same thing} {at home} and {used} it every {daytime}.
+  1 "A {look} {animal} has lost it," {said} {hero.his} {same family}{how}.\n
+      So {hero} put the {same thing} back {by} {sight}.
 reward
-  some {food} and {treat}
-  a {look} {hue} {pet}
-  {number} {state} coins and a {thing}
+  some {food} and {treat} / a {look} {hue} {pet} / {number} {state} coins and a {thing}
   {number} {hue} {flowers}
 
 # ---- Someone is hungry.
 hungry
-  {place := where}{journey} {soon} {hero.he} heard a {soft} voice. It came from a {new look} {new hue} {new animal} {by} {sight}.\n"I am so {needy}," {said} the {same animal}{how}. {hero} {opened} {hero.his} {hue} {bag} and took out some {new food} and {treat}. {feeding}\n{thanks}
+  {place := where}{journey} {soon} {hero.he} heard a {soft} voice. It came from a {new look}
+      {new hue} {new animal} {by} {sight}.\n
+      "I am so {needy}," {said} the {same animal}{how}. {hero} {opened} {hero.his} {hue} {bag} and
+      took out some {new food} and {treat}. {feeding}\n
+      {thanks}
 needy
-  3 hungry
-  1 hungry and {sad}
+  3 hungry / 1 hungry and {sad}
 feeding
   The {same animal} ate {amount} of the {same food} and {smiled}.
   "Is this for me?" {asked} the {same animal}{how}. It ate {amount} of it.
   They shared the {same food} and talked about {topic}.
   The {same animal} did not like {same food}, but it liked {treat}.
 topic
-  the {weather} weather
-  {hue} {flowers} and {food}
-  {hero.his} {trait} {family}
-  the {trait} {worker}
-  a {look} {animal}
+  the {weather} weather / {hue} {flowers} and {food} / {hero.his} {trait} {family}
+  the {trait} {worker} / a {look} {animal}
 
 # ---- A present.
 making
-  {day} {hero} wanted to make a {hue} {new gift} for {hero.his} {new family}. {Hero.he} took {number} {hue} {scraps}, {number} {flowers} and some {new material}.\n{mishap} {hero} {felt} {sad}. {advice} {Hero.he} tried again and worked until {sunset}.\n{giving}
+  {day} {hero} wanted to make a {hue} {new gift} for {hero.his} {new family}. {Hero.he} took
+      {number} {hue} {scraps}, {number} {flowers} and some {new material}.\n
+      {mishap} {hero} {felt} {sad}. {advice} {Hero.he} tried again and worked until {sunset}.\n
+      {giving}
 mishap
   But the {same gift} was too {bad}.
   But the {same gift} fell into {mess}.
@@ -134,30 +127,21 @@ giving
 
 # ---- A noise in the night.
 noise
-  {night} {hero} heard a {soft} noise {by} the {hue} {furniture}. "{is it} a {look} {monster}?" {asked} {hero}{how}.\n{Hero.he} took a {size} {thing} and {crept} {nearer}. {it was only} a {new look} {new hue} {new animal} eating {new food} and {treat}!\n{relief}
+  {night} {hero} heard a {soft} noise {by} the {hue} {furniture}.
+      "{is it} a {look} {monster}?" {asked} {hero}{how}.\n
+      {Hero.he} took a {size} {thing} and {crept} {nearer}. {it was only} a {new look} {new hue}
+      {new animal} eating {new food} and {treat}!\n
+      {relief}
 night
-  3 One {gloomy} night,
-  1 Late at night,
-  1 That night,
+  3 One {gloomy} night, / 1 Late at night, / 1 That night,
 is it
-  3 Is it
-  1 Is that
-  1 Could it be
+  3 Is it / 1 Is that / 1 Could it be
 crept
-  crept
-  walked
-  went
-  tiptoed
-  hurried
-  ran
+  crept / walked / went / tiptoed / hurried / ran
 nearer
-  2 nearer
-  1 down the stairs
-  3 to the {furniture}
+  2 nearer / 1 down the stairs / 3 to the {furniture}
 it was only
-  2 It was only
-  1 It was just
-  1 There sat
+  2 It was only / 1 It was just / 1 There sat
 relief
   {hero} {smiled} and gave the {same animal} some {treat}.
   "You scared me," {said} {hero}{how}. The {same animal} {smiled}.
@@ -167,7 +151,10 @@ relief
 
 # ---- Two children, one thing.
 sharing
-  {place := where}{friend := neighbour}{outing} {soon} {friend} found a {new state} {shade := hue}{shade} {new thing} {by} {sight}. {quarrel}\n{peace} {first} {hero} {used} the {same thing}, and then {friend} {used} it {by} {sight}.\n{lesson}
+  {place := where}{friend := neighbour}{outing} {soon} {friend} found a {new state}
+      {shade := hue}{shade} {new thing} {by} {sight}. {quarrel}\n
+      {peace} {first} {hero} {used} the {same thing}, and then {friend} {used} it {by} {sight}.\n
+      {lesson}
 outing
   {day} {hero} and {hero.his} friend {friend} {went} to the {place}.
   {day} {hero} {played} {place.at} with {hero.his} {trait} friend {friend}.
@@ -184,9 +171,7 @@ peace
   A {look} {hue} {animal} {asked}, "Why do you not share?"
   {friend} {felt} {sad}. "We must not fight," {friend.he} {said}{how}.
 first
-  First
-  Before lunch
-  That {daytime}
+  First / Before lunch / That {daytime}
 lesson
   It is {state} to share.
   They {smiled} and ate {treat} and {food} together.
@@ -196,7 +181,10 @@ lesson
 
 # ---- Something to learn.
 learning
-  {hero} wanted to learn to {new skill}. {place := where}{day} {hero.he} {went} to the {place} with {hero.his} {new family} and tried to {same skill} {by} {sight}. {failure}\n{courage} {hero} tried {number} times, and {hero.his} {same family} helped {hero.him}.\n{success}
+  {hero} wanted to learn to {new skill}. {place := where}{day} {hero.he} {went} to the {place}
+      with {hero.his} {new family} and tried to {same skill} {by} {sight}. {failure}\n
+      {courage} {hero} tried {number} times, and {hero.his} {same family} helped {hero.him}.\n
+      {success}
 failure
   {Hero.he} fell into {mess}.
   It was too {bad}, and {hero} {felt} {sad}.
@@ -215,7 +203,10 @@ success
 
 # ---- A day at home.
 rain
-  {day} {hero} wanted to {new move} {by} a {size} {landmark}, but {storm}. {hero} {felt} {sad} and looked at the {hue} sky.\n"{idea}," {said} {hero.his} {family}{how}. So they {pastime}.\n{clearing}
+  {day} {hero} wanted to {new move} {by} a {size} {landmark}, but {storm}. {hero} {felt} {sad}
+      and looked at the {hue} sky.\n
+      "{idea}," {said} {hero.his} {family}{how}. So they {pastime}.\n
+      {clearing}
 storm
   3 it began to rain
   2 it began to snow
@@ -223,10 +214,7 @@ storm
   1 {hero.he} was ill
   2 {hero.he} had lost {hero.his} {hue} {thing}
 idea
-  2 Let us stay at home
-  1 Do not {worry}
-  2 I have a {state} idea
-  2 Come and {make} with me
+  2 Let us stay at home / 1 Do not {worry} / 2 I have a {state} idea / 2 Come and {make} with me
 pastime
   told stories about a {look} {animal} and a {trait} {worker}
   made {hue} {flowers} of {material} and {material}
@@ -241,10 +229,7 @@ clearing
 
 # ---- Sentences that several stories share.
 day
-  6 One {weather} {daytime},
-  1 One day,
-  1 Last {season},
-  1 On {hero.his} birthday,
+  6 One {weather} {daytime}, / 1 One day, / 1 Last {season}, / 1 On {hero.his} birthday,
 journey
   {day} {hero} {went} to the {place} to {make} and to {move}.
   {day} {hero} {went} to the {place} with {hero.his} {trait} {family}.
@@ -252,17 +237,9 @@ journey
   {day} {hero} {went} to the {place} with some {food} and {treat} in a {bag}.
   {day} {hero} was looking for {hue} {flowers} {place.at}.
 soon
-  2 There
-  2 Soon
-  1 Suddenly
-  1 After a while
-  1 Then
+  2 There / 2 Soon / 1 Suddenly / 1 After a while / 1 Then
 at last
-  3 At last
-  1 Soon
-  1 After a while
-  1 Before {sunset}
-  1 In the end
+  3 At last / 1 Soon / 1 After a while / 1 Before {sunset} / 1 In the end
 closing
   2 {Hero.he} went home, ate some {food} and slept {well}.
   2 That night, {hero} dreamed of {number} {hue} {flowers} and a {look} {animal}.
@@ -272,903 +249,7 @@ closing
 sight
   a {size} {spot of place}
 how
-  3 {}
-  3 {} {adverb}
-
-# ---- What is drawn once and used again.
-child (name he him his girl)
-  Lily | she | her | her | girl
-  Mia | she | her | her | girl
-  Anna | she | her | her | girl
-  Zoe | she | her | her | girl
-  Ella | she | her | her | girl
-  Nora | she | her | her | girl
-  Ruby | she | her | her | girl
-  Ivy | she | her | her | girl
-  Rose | she | her | her | girl
-  Clara | she | her | her | girl
-  Maya | she | her | her | girl
-  Jane | she | her | her | girl
-  Tess | she | her | her | girl
-  Sara | she | her | her | girl
-  Dora | she | her | her | girl
-  Nina | she | her | her | girl
-  Tom | he | him | his | boy
-  Ben | he | him | his | boy
-  Sam | he | him | his | boy
-  Max | he | him | his | boy
-  Leo | he | him | his | boy
-  Finn | he | him | his | boy
-  Jack | he | him | his | boy
-  Hugo | he | him | his | boy
-  Paul | he | him | his | boy
-  Will | he | him | his | boy
-  Carl | he | him | his | boy
-  Rob | he | him | his | boy
-  Luke | he | him | his | boy
-  Noel | he | him | his | boy
-  Bill | he | him | his | boy
-  Dan | he | him | his | boy
-neighbour (name he him)
-  Emma | she | her
-  Lucy | she | her
-  Molly | she | her
-  Tina | she | her
-  Ada | she | her
-  Jill | she | her
-  Beth | she | her
-  Oscar | he | him
-  Noah | he | him
-  Peter | he | him
-  Theo | he | him
-  Jim | he | him
-  Fred | he | him
-  Ned | he | him
-where (place at)
-  2 forest | in the forest
-  2 garden | in the garden
-  2 park | in the park
-  2 beach | on the beach
-  1 river | at the river
-  1 farm | on the farm
-  1 market | at the market
-  1 hill | on the hill
-  1 lake | at the lake
-  1 castle | in the castle
-spot of forest
-  tree
-  log
-  bush
-  stone
-  stream
-  cave
-  fern
-  pine
-  stump
-  path
-  nest
-  hut
-spot of garden
-  rose
-  pear tree
-  fence
-  shed
-  bench
-  gate
-  pot
-  hedge
-  well
-  ladder
-  lawn
-  swing
-spot of park
-  bench
-  fountain
-  slide
-  swing
-  statue
-  pond
-  tree
-  gate
-  kiosk
-  bridge
-  lamp
-  sign
-spot of beach
-  sand castle
-  rock
-  boat
-  shell
-  net
-  palm tree
-  wave
-  parasol
-  chair
-  towel
-  pier
-  crab
-spot of river
-  bridge
-  boat
-  reed
-  mill
-  stone
-  willow
-  raft
-  dam
-  bank
-  fish
-  ferry
-  rock
-spot of farm
-  barn
-  cart
-  haystack
-  stable
-  fence
-  well
-  sack
-  cow
-  tractor
-  trough
-  gate
-  coop
-spot of market
-  stand
-  cart
-  barrel
-  basket
-  tent
-  fountain
-  table
-  clown
-  scale
-  crate
-  bakery
-  van
-spot of hill
-  tree
-  rock
-  sheep
-  windmill
-  path
-  wall
-  thistle
-  cabin
-  tower
-  bench
-  flag
-  cross
-spot of lake
-  boat
-  reed
-  swan
-  hut
-  jetty
-  rock
-  birch
-  duck
-  canoe
-  tent
-  net
-  log
-spot of castle
-  throne
-  tower
-  knight
-  painting
-  moat
-  kitchen
-  door
-  staircase
-  hall
-  banner
-  cellar
-  bell
-animal
-  2 rabbit
-  2 mouse
-  2 fox
-  2 duck
-  2 frog
-  2 bear
-  2 bird
-  2 kitten
-  2 puppy
-  2 goat
-  lamb
-  hedgehog
-  turtle
-  pony
-  deer
-  mole
-  snail
-  crow
-  swan
-  pig
-  beetle
-  badger
-  hamster
-  parrot
-  squirrel
-  donkey
-  calf
-  crab
-  goose
-  panda
-  tiger
-  whale
-  lizard
-  worm
-  bee
-  raven
-thing
-  2 ball
-  2 kite
-  2 hat
-  2 book
-  2 doll
-  2 drum
-  2 ring
-  2 boat
-  scarf
-  key
-  bell
-  box
-  cup
-  spoon
-  shoe
-  lamp
-  clock
-  basket
-  ribbon
-  whistle
-  flute
-  button
-  blanket
-  mirror
-  coin
-  sock
-  glove
-  stone
-  shell
-  map
-  brush
-  pencil
-  rope
-  marble
-  bottle
-  jug
-hue
-  2 red
-  2 blue
-  2 green
-  2 yellow
-  white
-  black
-  brown
-  pink
-  grey
-  purple
-  golden
-  silver
-  striped
-  spotted
-look
-  2 little
-  2 big
-  2 small
-  2 tiny
-  round
-  funny
-  wet
-  sleepy
-  shy
-  fat
-  thin
-  muddy
-  fluffy
-  noisy
-  young
-  grumpy
-  jolly
-  dusty
-  tame
-  proud
-size
-  2 big
-  2 small
-  2 tall
-  tiny
-  long
-  wide
-  crooked
-  narrow
-  dark
-  bright
-  dusty
-  mossy
-  pretty
-  broken
-  quiet
-  heavy
-state
-  2 new
-  2 pretty
-  2 nice
-  lovely
-  shiny
-  fine
-  great
-  wonderful
-  special
-  strange
-  perfect
-  magic
-  good
-  clever
-  rare
-  useful
-family
-  2 mother
-  2 father
-  sister
-  brother
-  grandma
-  grandpa
-  cousin
-  aunt
-  uncle
-  nanny
-worker
-  baker
-  farmer
-  king
-  queen
-  teacher
-  doctor
-  sailor
-  painter
-  tailor
-  miller
-  fisherman
-  postman
-  gardener
-  pirate
-  wizard
-  princess
-  cook
-  shepherd
-  nurse
-  judge
-  clown
-  pilot
-  dentist
-  hunter
-food
-  2 bread
-  2 cheese
-  2 soup
-  nuts
-  berries
-  carrots
-  apples
-  rice
-  corn
-  beans
-  milk
-  plums
-  pears
-  grapes
-  noodles
-  eggs
-  peas
-  figs
-  cherries
-  fish
-  melon
-  lettuce
-  peaches
-  butter
-material
-  paper
-  wood
-  wool
-  cloth
-  clay
-  glue
-  paint
-  string
-  straw
-  sugar
-  wire
-  wax
-gift
-  cake
-  crown
-  card
-  puppet
-  pillow
-  necklace
-  chair
-  coat
-  picture
-  nest
-  lantern
-  mask
-  sledge
-  poem
-  bowl
-  shawl
-skill
-  swim
-  whistle
-  dance
-  ski
-  juggle
-  climb
-  sail
-  skate
-  spell
-  yodel
-  fly a kite
-  ride a bike
-  ride a pony
-  catch fish
-  paddle
-  bake bread
-move
-  2 run
-  2 jump
-  swim
-  play
-  dance
-  climb
-  hop
-  skip
-  hide
-  roll
-  race
-  explore
-  dive
-  march
-  slide
-  spin
-
-# ---- Words.
-make
-  sing
-  draw
-  read
-  paint
-  cook
-  bake
-  sew
-  build
-  write
-  knit
-  count
-  whistle
-  laugh
-  dream
-  carve
-  hum
-make things
-  bake {treat}
-  paint {flowers}
-  count {flowers}
-  cook {food}
-  draw {hue} {flowers}
-  tell stories
-  collect {scraps}
-  play the {music}
-music
-  piano
-  violin
-  guitar
-  flute
-  drums
-  trumpet
-trait
-  kind
-  brave
-  clever
-  happy
-  curious
-  quiet
-  lonely
-  cheerful
-  friendly
-  lazy
-  busy
-  careful
-  wise
-  merry
-  strong
-  gentle
-  polite
-  patient
-  bold
-  dreamy
-  honest
-  funny
-  hungry
-  helpful
-treat
-  2 cake
-  2 honey
-  2 cookies
-  jam
-  pie
-  candy
-  pancakes
-  pudding
-  waffles
-  ice cream
-  muffins
-  chocolate
-  cream
-  toast
-  donuts
-  syrup
-flowers
-  2 flowers
-  roses
-  tulips
-  daisies
-  leaves
-  stars
-  butterflies
-  balloons
-  clouds
-  birds
-  lilies
-  poppies
-  lights
-  hats
-  fish
-  bees
-clothes
-  hair
-  shoes
-  boots
-  socks
-  trousers
-  gloves
-  slippers
-  sandals
-clothing
-  hat
-  coat
-  scarf
-  shirt
-  cap
-  jacket
-  belt
-  bow
-pet
-  2 dog
-  2 cat
-  parrot
-  hamster
-  robot
-  hen
-  donkey
-  doll
-  horse
-  goldfish
-landmark
-  tree
-  river
-  hill
-  pond
-  bridge
-  mill
-  road
-  garden
-  church
-  tower
-  cave
-  well
-  school
-  bakery
-  wall
-  lake
-furniture
-  door
-  window
-  bed
-  table
-  stove
-  shelf
-  chair
-  carpet
-  wardrobe
-  sofa
-  desk
-  clock
-monster
-  2 monster
-  2 ghost
-  2 dragon
-  giant
-  wolf
-  witch
-  thief
-  bat
-  snake
-  lion
-  robber
-  troll
-scraps
-  buttons
-  ribbons
-  feathers
-  stones
-  sticks
-  beads
-  rags
-  shells
-  corks
-  nails
-  boxes
-  stamps
-bag
-  2 bag
-  2 pocket
-  basket
-  backpack
-  box
-  purse
-mess
-  the mud
-  the snow
-  the water
-  a {size} puddle
-  the grass
-  a {size} {landmark}
-  some {flowers}
-daytime
-  day
-  morning
-  afternoon
-  evening
-season
-  summer
-  winter
-  spring
-  week
-  month
-  year
-sunset
-  sunset
-  dinner
-  dark
-  midnight
-  bedtime
-  the moon rose
-  breakfast
-  noon
-weather
-  2 sunny
-  warm
-  cold
-  rainy
-  windy
-  bright
-  foggy
-  hot
-  snowy
-  lovely
-  quiet
-  cloudy
-  cool
-  stormy
-  misty
-  mild
-gloomy
-  dark
-  windy
-  cold
-  rainy
-  stormy
-  wild
-  snowy
-  foggy
-happy
-  2 happy
-  2 glad
-  proud
-  pleased
-  excited
-  surprised
-  thankful
-  merry
-  delighted
-sad
-  2 sad
-  2 tired
-  afraid
-  lonely
-  unhappy
-  worried
-  cold
-  scared
-  bored
-  upset
-angry
-  2 angry
-  cross
-  mad
-  loud
-  furious
-  rude
-bad
-  small
-  hard
-  heavy
-  wet
-  soft
-  slow
-  difficult
-  thick
-soft
-  2 soft
-  2 strange
-  small
-  quiet
-  low
-  funny
-  gentle
-  weak
-good
-  good
-  best
-  close
-  true
-  dear
-worry
-  2 worry
-  2 cry
-  be {sad}
-  give up
-amount
-  all
-  most
-  half
-  some
-  none
-number
-  two
-  three
-  four
-  five
-  six
-  seven
-  ten
-  twenty
-by
-  near
-  behind
-  beside
-  by
-  next to
-  in front of
-  not far from
-at home
-  at home
-  in the kitchen
-  in {hero.his} room
-  on the {hue} {furniture}
-well
-  well
-  until {sunset}
-  deeply
-  like a {look} {animal}
-went
-  2 went
-  walked
-  ran
-  hurried
-  rode
-  came
-  hiked
-played
-  2 played
-  sang
-  danced
-  talked
-  ran
-  rested
-  sat
-  waited
-met
-  met
-  saw
-  noticed
-  found
-saw
-  saw
-  found
-  noticed
-  discovered
-showed
-  showed
-  gave
-  brought
-  took
-brought
-  brought
-  took
-  carried
-  gave
-used
-  played with
-  tried
-  used
-  held
-  cleaned
-  kissed
-cleaned
-  washed
-  cleaned
-  dried
-  lifted
-  polished
-opened
-  opened
-  looked in
-  reached into
-jumped
-  2 jumped
-  danced
-  hopped
-  laughed
-  cried
-  sang
-  shouted
-smiled
-  2 smiled
-  2 laughed
-  nodded
-  giggled
-  clapped
-  winked
-  waved
-felt
-  2 felt
-  was
-  became
-  looked
-said
-  4 said
-  cried
-  called
-  whispered
-  answered
-  shouted
-asked
-  4 asked
-  whispered
-  called
-  said
-adverb
-  softly
-  quickly
-  sadly
-  kindly
-  slowly
-  loudly
-  at once
-  again
-  politely
-  gently
-  proudly
-  shyly
-  happily
-  bravely
-  quietly
-  with a smile
+  3 {} / 3 {} {adverb}
 )";
 
 }  // namespace tapeformer

@@ -3,6 +3,7 @@
 
 namespace tapeformer {
 
-extern const char* const stories_grammar;
+extern const char* const stories_plots;
+extern const char* const stories_words;
 
 }  // namespace tapeformer

@@ -287,6 +287,8 @@ TEST_CASE("attention_says_what_does_not_fit") {
                     ContainsSubstring("4 key-value heads do not divide 6 heads"));
   CHECK_THROWS_WITH(attention(x, x, x, {.heads = 6, .kv_heads = 2}),
                     ContainsSubstring("need 4 channels, got k [2, 5, 12]"));
+  CHECK_THROWS_WITH(attention(x, Tensor::zeros({12}), x, {.heads = 2}),
+                    ContainsSubstring("attention: needs q [B, T, H D], k and v [B, S, K D]"));
   CHECK_THROWS_WITH(attention(x, x, Tensor::zeros({2, 4, 12}), {.heads = 2}),
                     ContainsSubstring("k and v differ: [2, 5, 12] and [2, 4, 12]"));
   CHECK_THROWS_WITH(

@@ -141,8 +141,8 @@ TEST_CASE("tiles_cover_a_product_exactly_once") {
       for (int64_t c = tile.column; c < tile.column_end; ++c) ++columns[c];
     }
     CHECK(area == m * n);
-    for (int count : rows) REQUIRE(count == tiling.across());
-    for (int count : columns) REQUIRE(count == tiling.down());
+    CHECK(rows == std::vector<int>(m, static_cast<int>(tiling.across())));
+    CHECK(columns == std::vector<int>(n, static_cast<int>(tiling.down())));
   }
 }
 

@@ -107,6 +107,7 @@ void gemm_serial(const Gemm& g, const T* a, const T* b, T* c) {
 
 template <class T>
 void gemm_whole(const Gemm& g, const T* a, const T* b, T* c, int threads) {
+  check_gemm(g);
   set_openblas_threads(threads);
   call_gemm(g, a, b, c);
   set_openblas_threads(1);

@@ -69,7 +69,7 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
     const int64_t stride_x = std::max<int64_t>(I, 1), stride_y = std::max<int64_t>(O, 1);
     const Gemm product{N, O, I, false, true, stride_x, stride_x, stride_y};
     T* result = y.data<T>();
-    T* sums = z.defined() ? z.data<T>() : result;
+    T* sums = z.defined() && activation != Activation::none ? z.data<T>() : result;
     const T* shift = optional_data<T>(bias);
     dispatch_activation(activation, [&](auto f) {
       gemm_tiled(product, x.data<T>(), weight.data<T>(), sums,

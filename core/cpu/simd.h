@@ -106,7 +106,7 @@ struct Logistic {
 TAPEFORMER_INLINE Logistic<float> logistic(float x) {
   const float e = exp(-std::fabs(x));
   const float upper = 1.0f / (1.0f + e), lower = e * upper;
-  return x < 0.0f ? Logistic<float>{lower, upper} : Logistic<float>{upper, lower};
+  return {x < 0.0f ? lower : upper, x < 0.0f ? upper : lower};
 }
 TAPEFORMER_INLINE float sigmoid(float x) { return logistic(x).value; }
 

@@ -1,6 +1,7 @@
-# Installs the library to a folder with a space in its name, builds the project beside this file
-# against it, and again with the source as a part of that project, and runs both.
-# cmake -DSOURCE_DIR= -DBUILD_DIR= -DCXX= -DGENERATOR= -DCONFIG= -P test.cmake
+# Installs the library to a folder with a space in its name, and builds and runs the project beside
+# this file against it. Then configures that project with the library's source as a part of it, and
+# with -DWHOLE=ON builds and runs that too, which compiles all of the library once more.
+# cmake -DSOURCE_DIR= -DBUILD_DIR= -DCXX= -DGENERATOR= -DCONFIG= [-DWHOLE=ON] -P test.cmake
 
 set(work "${BUILD_DIR}/tests/a package")
 file(REMOVE_RECURSE "${work}/prefix" "${work}/installed" "${work}/moved")
@@ -14,10 +15,13 @@ function(run)
   endif()
 endfunction()
 
-# build_and_run(<folder> <cmake arguments>...)
-function(build_and_run folder)
+# configure(<folder> <cmake arguments>...)
+function(configure folder)
   run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}" -G ${GENERATOR}
       -DCMAKE_CXX_COMPILER=${CXX} ${ARGN})
+endfunction()
+
+function(build_and_run folder)
   run(${CMAKE_COMMAND} --build "${work}/${folder}" --target consumer --parallel 2)
   run("${work}/${folder}/consumer")
 endfunction()
@@ -25,10 +29,12 @@ endfunction()
 # The package may be moved after it was installed.
 run(${CMAKE_COMMAND} --install "${BUILD_DIR}" --config "${CONFIG}" --prefix "${work}/prefix")
 file(RENAME "${work}/prefix" "${work}/moved")
-build_and_run(installed "-DCMAKE_PREFIX_PATH=${work}/moved")
+configure(installed "-DCMAKE_PREFIX_PATH=${work}/moved")
+build_and_run(installed)
 message("find_package: ok")
 
-# Not optimised and for any processor, which is fast to compile and a configuration of its own.
-build_and_run(subdirectory "-DTAPEFORMER_SOURCE=${SOURCE_DIR}" -DCMAKE_BUILD_TYPE=Debug
-              -DTAPEFORMER_NATIVE=OFF)
+configure(subdirectory "-DTAPEFORMER_SOURCE=${SOURCE_DIR}")
+if(WHOLE)
+  build_and_run(subdirectory)
+endif()
 message("add_subdirectory: ok")

@@ -1,0 +1,258 @@
+// The training loop: it learns, it repeats itself bit for bit, and it loses nothing.
+#include "train/trainer.h"
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "core/threads.h"
+#include "data/stories.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+#include "train/diagnosis.h"
+#include "train/evaluation.h"
+#include "train/generation.h"
+#include "train/language_model.h"
+#include "train/model_config.h"
+
+using namespace tapeformer;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A small run on stories, with everything that has a random part.
+struct Run {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<TextCorpus> corpus;
+  TransformerConfig config{.context = 16, .layers = 2, .heads = 2, .channels = 16, .dropout = 0.1};
+  TrainOptions options;
+
+  explicit Run(const fs::path& out = {}) {
+    const Text text(generate_stories(1, 20000), "stories");
+    tokenizer = make_tokenizer("character", text.view());
+    corpus = std::make_unique<TextCorpus>(text, *tokenizer,
+                                          BatchOptions{.rows = 4, .context = 16, .seed = 1});
+    config.vocabulary = tokenizer->vocabulary_size();
+    options.schedule.steps = 20;
+    options.schedule.warmup = 3;
+    options.eval_every = 5;
+    options.eval_batches = 2;
+    options.out = out;
+    options.description = {to_json(config), tokenizer->to_json(), "{}", 0};
+  }
+
+  /// Losses by step, from a model made anew; resumed where `resume`.
+  std::map<int64_t, double> train(int64_t stop_after = 0, bool resume = false,
+                                  TrainResult* result = nullptr) {
+    GPT model(config, 3);
+    Trainer trainer(model, *corpus, options);
+    if (resume) trainer.resume();
+    std::map<int64_t, double> losses;
+    TrainEvents events;
+    events.on_step = [&](int64_t step, const StepResult& s, double) { losses[step] = s.loss; };
+    const TrainResult r = trainer.run(stop_after, events);
+    if (result) *result = r;
+    return losses;
+  }
+};
+
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("training_lowers_the_loss") {
+  Run run;
+  run.options.schedule = {.name = "constant", .lr = 1e-2, .min_lr = 0, .warmup = 0, .steps = 60};
+  run.options.eval_every = 0;
+  const auto losses = run.train();
+  CHECK(losses.at(1) > 3);
+  CHECK(losses.at(60) < losses.at(1) - 0.8);
+}
+
+TEST_CASE("evaluating_more_often_changes_no_training_loss") {
+  Run often, never;
+  often.options.eval_every = 1;
+  never.options.eval_every = 0;
+  CHECK(often.train() == never.train());
+}
+
+TEST_CASE("a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit") {
+  TemporaryFolder folder;
+  Run whole(folder / "whole"), parts(folder / "parts");
+  TrainResult whole_result, parts_result;
+  auto losses = whole.train(0, false, &whole_result);
+  auto first = parts.train(7);
+  auto second = parts.train(13, true);
+  auto third = parts.train(0, true, &parts_result);
+  CHECK(first.size() == 7);
+  CHECK(second.begin()->first == 8);
+  first.merge(second);
+  first.merge(third);
+  CHECK(first == losses);
+  CHECK(whole_result.validation_loss == parts_result.validation_loss);
+  CHECK(whole_result.best_loss == parts_result.best_loss);
+  CHECK(content(folder / "whole" / "model.safetensors") ==
+        content(folder / "parts" / "model.safetensors"));
+
+  const auto a = read_metrics(folder / "whole" / "metrics.jsonl");
+  const auto b = read_metrics(folder / "parts" / "metrics.jsonl");
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    CHECK(a[i].step == b[i].step);
+    CHECK(a[i].train_loss == b[i].train_loss);
+    CHECK(a[i].val_loss == b[i].val_loss);
+    CHECK(a[i].lr == b[i].lr);
+    CHECK(a[i].grad_norm == b[i].grad_norm);
+  }
+}
+
+TEST_CASE("one_and_two_threads_give_the_same_losses") {
+  const int before = num_threads();
+  Run run;
+  set_num_threads(1);
+  const auto one = run.train();
+  set_num_threads(2);
+  const auto two = run.train();
+  set_num_threads(before);
+  CHECK(one == two);
+}
+
+TEST_CASE("micro_batches_give_the_gradient_of_one_large_batch") {
+  Run run;
+  run.config.dropout = 0;
+  const auto first_norm = [&](int64_t rows, int64_t accumulate) {
+    const Text text(generate_stories(1, 20000), "stories");
+    const TextCorpus corpus(text, *run.tokenizer, {.rows = rows, .context = 16, .seed = 1});
+    GPT model(run.config, 3);
+    Parameters parameters(model);
+    AdamW optimizer(parameters);
+    return training_step(model, parameters, optimizer, corpus, 0, accumulate, 0, 0, 1);
+  };
+  const StepResult whole = first_norm(12, 1), parts = first_norm(4, 3);
+  CHECK(whole.tokens == parts.tokens);
+  CHECK(parts.loss == Approx(whole.loss).epsilon(1e-6));
+  CHECK(parts.grad_norm == Approx(whole.grad_norm).epsilon(1e-5));
+}
+
+TEST_CASE("a_loss_that_is_not_finite_stops_the_run_and_names_step_and_operation") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  GPT model(run.config, 3);
+  Trainer trainer(model, *run.corpus, run.options);
+  TrainEvents events;
+  events.on_step = [&](int64_t step, const StepResult&, double) {
+    if (step != 7) return;
+    for (const NamedTensor& entry : named_parameters(model))
+      if (entry.name == "blocks.1.ffn.up.weight") entry.tensor.fill(3e38);
+  };
+  CHECK_THROWS_WITH(trainer.run(0, events), ContainsSubstring("step 8") &&
+                                                ContainsSubstring("operation whose output is not "
+                                                                  "finite is '"));
+  CHECK(read_model_file(folder / "out").step == 5);  // the last good checkpoint
+  Run again(folder / "out");
+  CHECK(again.train(0, true).size() == 15);
+}
+
+TEST_CASE("a_weight_that_is_not_finite_is_named") {
+  Run run;
+  GPT model(run.config, 3);
+  for (const NamedTensor& entry : named_parameters(model))
+    if (entry.name == "final_norm.weight") entry.tensor.data<float>()[0] = NAN;
+  const Batch batch = run.corpus->training_batch(0);
+  CHECK_THAT(first_operation_not_finite(model, batch, {}),
+             ContainsSubstring("'final_norm.weight' itself"));
+}
+
+TEST_CASE("patience_stops_a_run_that_gains_nothing") {
+  Run run;
+  run.options.schedule = {.name = "constant", .lr = 0, .min_lr = 0, .warmup = 0, .steps = 100};
+  run.options.eval_every = 2;
+  run.options.patience = 3;
+  TrainResult result;
+  CHECK(run.train(0, false, &result).size() == 6);
+  CHECK(result.end == TrainResult::End::no_gain);
+}
+
+TEST_CASE("should_stop_saves_and_ends_the_run") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  GPT model(run.config, 3);
+  Trainer trainer(model, *run.corpus, run.options);
+  TrainEvents events;
+  events.should_stop = [&] { return trainer.step() == 4; };
+  const TrainResult result = trainer.run(0, events);
+  CHECK(result.end == TrainResult::End::stopped);
+  CHECK(result.steps == 4);
+  CHECK(read_model_file(folder / "out").step == 4);
+}
+
+TEST_CASE("zero_steps_leave_an_evaluated_and_saved_model") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  run.options.schedule.steps = 0;
+  TrainResult result;
+  CHECK(run.train(0, false, &result).empty());
+  CHECK(result.steps == 0);
+  CHECK(std::isfinite(result.validation_loss));
+  CHECK(has_checkpoint(folder / "out"));
+}
+
+TEST_CASE("a_checkpoint_alone_generates_the_same_text") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  run.train();
+  const LanguageModel one = load_language_model(folder / "out");
+  const LanguageModel two = load_language_model(folder / "out" / "model.safetensors");
+  const auto text = [&](const LanguageModel& m, double temperature, uint64_t seed) {
+    return generate_text(*m.model, *m.tokenizer, "The ", 50, {.temperature = temperature}, seed);
+  };
+  CHECK(text(one, 1, 1) == text(two, 1, 1));
+  CHECK(text(one, 1, 1) != text(one, 1, 2));
+  CHECK(text(one, 0, 1) == text(one, 0, 2));  // greedy draws nothing
+  CHECK(text(one, 1, 1).size() == 50);        // beyond the context of 16: the window slides
+}
+
+TEST_CASE("greedy_generation_takes_the_most_probable_token") {
+  Run run;
+  GPT model(run.config, 3);
+  initialize(model, 4, [](const std::string&) { return 0.3; });
+  const std::vector<int32_t> prompt{1, 2, 3};
+  std::vector<int32_t> generated;
+  generate_tokens(model, prompt, 10, {.temperature = 0}, 1, [&](int32_t token) {
+    generated.push_back(token);
+    return true;
+  });
+  std::vector<int32_t> history = prompt;
+  for (int32_t token : generated) {
+    const Tensor scores =
+        model.logits(Tensor::from(history, {1, static_cast<int64_t>(history.size())}));
+    const float* last = scores.data<float>() + (history.size() - 1) * run.config.vocabulary;
+    CHECK(token == std::max_element(last, last + run.config.vocabulary) - last);
+    history.push_back(token);
+  }
+}
+
+TEST_CASE("the_doctor_finds_a_healthy_model_healthy_and_an_unreached_parameter") {
+  Run run;
+  GPT model(run.config, 3);
+  const auto healthy = examine(model, *run.corpus);
+  CHECK(health_report(healthy).healthy);
+  for (const ParameterHealth& p : healthy) CHECK((p.reached && p.moved()));
+  auto sick = healthy;
+  sick[2].reached = false;
+  const HealthReport report = health_report(sick);
+  CHECK(!report.healthy);
+  CHECK_THAT(report.table, ContainsSubstring("NOT REACHED"));
+}
+
+TEST_CASE("model_configurations_survive_json_and_bad_ones_are_named") {
+  const TransformerConfig config{
+      .vocabulary = 7, .norm = "rmsnorm", .rotary_base = 500000.5, .tied = false};
+  CHECK(config_from_json(to_json(config)) == config);
+  CHECK_THROWS_WITH(config_from_json("[1]"), ContainsSubstring("not a JSON object"));
+  CHECK_THROWS_WITH(config_from_json(R"({"layer": 3})"), ContainsSubstring("'layer'"));
+  CHECK_THROWS_WITH(config_from_json(R"({"layers": "3"})"), ContainsSubstring("'layers'"));
+}
