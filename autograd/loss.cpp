@@ -9,9 +9,7 @@ namespace {
 Shape leading(const Tensor& x) { return x.shape().range(0, x.rank() - 1); }
 
 // All but the last dimension taken as one: [N, C].
-Tensor as_rows(const Tensor& x) {
-  return x.detach().view({leading(x).numel(), x.dim(-1)});
-}
+Tensor as_rows(const Tensor& x) { return x.detach().view({leading(x).numel(), x.dim(-1)}); }
 Destination as_rows(const Destination& destination) {
   if (!destination) return {};
   return {as_rows(destination.tensor), destination.accumulate};
@@ -161,12 +159,12 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   dispatch_floating("linear_cross_entropy", x.dtype(), [](auto) {});
   check(weight.rank() == 2 && weight.dim(0) >= 1,
         "linear_cross_entropy: weight must be [V, C] with V > 0, got ", weight.shape());
-  check(x.rank() >= 1 && x.dim(-1) == weight.dim(1),
-        "linear_cross_entropy: inner sizes differ: x ", x.shape(), ", weight ", weight.shape());
+  check(x.rank() >= 1 && x.dim(-1) == weight.dim(1), "linear_cross_entropy: inner sizes differ: x ",
+        x.shape(), ", weight ", weight.shape());
   check(x.dtype() == weight.dtype(), "linear_cross_entropy: dtypes differ: x is ", x.dtype(),
         ", weight is ", weight.dtype());
-  check(x.device() == weight.device(), "linear_cross_entropy: devices differ: x is on ",
-        x.device(), ", weight on ", weight.device());
+  check(x.device() == weight.device(), "linear_cross_entropy: devices differ: x is on ", x.device(),
+        ", weight on ", weight.device());
   const int64_t N = leading(x).numel(), V = weight.dim(0);
   check_targets("linear_cross_entropy", x, V, targets, options);
   const RowLosses losses(x, targets, options);

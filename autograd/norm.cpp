@@ -1,4 +1,5 @@
-// Layer norm and RMS norm, alone and fused with the residual add. The formulas stand at the kernels.
+// Layer norm and RMS norm, alone and fused with the residual add. The formulas stand at the
+// kernels.
 #include "autograd/ops.h"
 
 namespace tapeformer {

@@ -38,7 +38,8 @@ inline std::string listed(const std::vector<std::string>& names) {
 /// Declares every option. Those that are `configurable` make up the run: a checkpoint keeps them,
 /// and resuming takes them from there.
 inline void declare(CLI::App& app, TrainGptOptions& o) {
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
   app.set_config("--config", "", "Read options from a file: lines such as layers=6");
 
   const auto add = [&app](const char* group, const char* name, auto& value,

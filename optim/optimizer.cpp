@@ -84,9 +84,8 @@ SGD::SGD(Parameters& parameters, const SGDOptions& options)
 }
 
 void SGD::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {
-  kernels::sgd_step(parameters_.values().rows(begin, end),
-                    parameters_.gradients().rows(begin, end), factor,
-                    velocity_.defined() ? velocity_.rows(begin, end) : Tensor{}, lr,
+  kernels::sgd_step(parameters_.values().rows(begin, end), parameters_.gradients().rows(begin, end),
+                    factor, velocity_.defined() ? velocity_.rows(begin, end) : Tensor{}, lr,
                     options_.momentum, decays ? options_.weight_decay : 0);
 }
 

@@ -66,7 +66,9 @@ TEST_CASE("gradient_of_an_embedding_adds_up_over_repeated_indices") {
   }
   for (const int64_t C : {1, 31, 33})
     CHECK(gradcheck(
-        [](const Inputs& in) { return embedding(in[0], Tensor::from<int32_t>({2, 0, 2, 6})); },
+        [](const Inputs& in) {
+          return embedding(in[0], Tensor::from<int32_t>({2, 0, 2, 6}));
+        },
         {random_tensor({7, C}, 1)}));
 }
 
@@ -163,8 +165,7 @@ TEST_CASE("linear_cross_entropy_equals_the_composed_one_whatever_the_chunks") {
     tape.backward(loss, 2.5);
     return Inputs{loss, gradient(x).clone(), gradient(weight).clone()};
   };
-  const Inputs composed =
-      run([&] { return cross_entropy(linear(x, weight), targets, options); });
+  const Inputs composed = run([&] { return cross_entropy(linear(x, weight), targets, options); });
   for (const size_t chunk_bytes : chunk_sizes) {
     const Inputs fused =
         run([&] { return linear_cross_entropy(x, weight, targets, options, chunk_bytes); });

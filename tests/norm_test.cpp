@@ -235,12 +235,10 @@ TEST_CASE("norms_give_the_same_bits_on_any_number_of_threads") {
   const Inputs inputs = {random_tensor(shape, 1, DType::f32), random_tensor(shape, 2, DType::f32),
                          random_tensor({257}, 3, DType::f32), random_tensor({257}, 4, DType::f32)};
   CHECK(threads_do_not_matter([&] {
-    Run layer = run(inputs, [](const Inputs& in) {
-      return add_layer_norm(in[0], in[1], 0.7, in[2], in[3]);
-    });
-    const Run rms = run({inputs[0], inputs[1], inputs[2]}, [](const Inputs& in) {
-      return add_rms_norm(in[0], in[1], 0.7, in[2]);
-    });
+    Run layer = run(
+        inputs, [](const Inputs& in) { return add_layer_norm(in[0], in[1], 0.7, in[2], in[3]); });
+    const Run rms = run({inputs[0], inputs[1], inputs[2]},
+                        [](const Inputs& in) { return add_rms_norm(in[0], in[1], 0.7, in[2]); });
     Inputs results = {layer.sum, layer.norm, rms.sum, rms.norm};
     results.insert(results.end(), layer.gradients.begin(), layer.gradients.end());
     results.insert(results.end(), rms.gradients.begin(), rms.gradients.end());
@@ -263,9 +261,8 @@ TEST_CASE("norms_say_what_does_not_fit") {
   CHECK_THROWS_WITH(layer_norm(x, {}, Tensor::zeros({4}, DType::f64)),
                     "layer_norm: dtypes differ: x is f32, beta is f64");
   CHECK_THROWS_WITH(rms_norm(x, {}, -1.0), "rms_norm: epsilon must not be negative, got -1");
-  CHECK_THROWS_WITH(
-      rms_norm(Tensor::zeros({}), {}),
-      "rms_norm: needs at least one channel in the last dimension, got shape []");
+  CHECK_THROWS_WITH(rms_norm(Tensor::zeros({}), {}),
+                    "rms_norm: needs at least one channel in the last dimension, got shape []");
   CHECK_THROWS_WITH(add_rms_norm(Tensor::zeros({3, 4}), x, 1, {}),
                     "add_rms_norm: shapes differ: residual [3, 4], x [2, 4]");
   CHECK_THROWS_WITH(layer_norm(Tensor::zeros({2, 4}, DType::i32), {}, {}),

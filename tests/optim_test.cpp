@@ -110,8 +110,7 @@ TEST_CASE("large_parameters_are_never_held_twice") {
   struct Large : Module {
     std::vector<Tensor> layers;
     void visit(Visitor& visitor) override {
-      for (size_t i = 0; i < layers.size(); ++i)
-        visitor.parameter(std::to_string(i), layers[i]);
+      for (size_t i = 0; i < layers.size(); ++i) visitor.parameter(std::to_string(i), layers[i]);
     }
   } model;
   for (int i = 0; i < 8; ++i) model.layers.push_back(make_parameter({1024, 512}));  // 2 MB each
@@ -289,8 +288,7 @@ TEST_CASE("optimizer_steps_give_the_same_bits_on_any_number_of_threads") {
 TEST_CASE("optimizers_refuse_numbers_without_sense") {
   Model model;
   Parameters parameters(model);
-  CHECK_THROWS_WITH(AdamW(parameters, {.beta1 = 1}),
-                    "optimizer: beta1 must lie in [0, 1), got 1");
+  CHECK_THROWS_WITH(AdamW(parameters, {.beta1 = 1}), "optimizer: beta1 must lie in [0, 1), got 1");
   CHECK_THROWS_WITH(SGD(parameters, {.momentum = -0.1}),
                     "optimizer: momentum must lie in [0, 1), got -0.1");
   SGD sgd(parameters);

@@ -61,8 +61,7 @@ TEST_CASE("a_row_of_minus_infinity_gives_zeros_and_zero_gradient") {
 TEST_CASE("softmax_keeps_nan") {
   const float low = -std::numeric_limits<float>::infinity(), nan = std::nanf("");
   for (const float other : {low, 1.0f}) {
-    for (const double y : values_of(softmax(Tensor::from<float>({nan, nan}))))
-      CHECK(std::isnan(y));
+    for (const double y : values_of(softmax(Tensor::from<float>({nan, nan})))) CHECK(std::isnan(y));
     CHECK(std::isnan(values_of(softmax(Tensor::from<float>({other, nan})))[1]));
     CHECK(std::isnan(values_of(log_softmax(Tensor::from<float>({other, nan})))[1]));
   }
@@ -96,8 +95,7 @@ TEST_CASE("softmax_gives_the_same_bits_on_any_number_of_threads") {
 }
 
 TEST_CASE("softmax_says_what_does_not_fit") {
-  CHECK_THROWS_WITH(softmax(Tensor::zeros({2, 3}), 2),
-                    "softmax: shape [2, 3] has no dimension 2");
+  CHECK_THROWS_WITH(softmax(Tensor::zeros({2, 3}), 2), "softmax: shape [2, 3] has no dimension 2");
   CHECK_THROWS_WITH(log_softmax(Tensor::zeros({})), "log_softmax: shape [] has no dimension -1");
   CHECK(softmax(Tensor::zeros({0, 3})).shape() == Shape{0, 3});
   CHECK(softmax(Tensor::zeros({3, 0})).shape() == Shape{3, 0});

@@ -2,8 +2,8 @@
 // the mean and without the shift, so both are one template: `centred` is what tells them apart.
 //
 // A row is read from memory once; its mean, variance and result are then computed from the cache.
-// The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit where
-// the mean is large (Chan, Golub & LeVeque 1983).
+// The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit
+// where the mean is large (Chan, Golub & LeVeque 1983).
 #include <cmath>
 
 #include "core/cpu/parallel.h"
@@ -38,7 +38,8 @@ void forward_row(const Forward<T>& a, int64_t n) {
   if (a.residual) {
     const T *x = s, *residual = a.residual + at;
     T* sum = a.sum ? a.sum + at : y;
-    row_write(C, sum, false, [=, alpha = a.alpha](int64_t i) { return alpha * residual[i] + x[i]; });
+    row_write(C, sum, false,
+              [=, alpha = a.alpha](int64_t i) { return alpha * residual[i] + x[i]; });
     s = sum;
   }
   // Summed as distances from the first element: so a row far from zero keeps its digits.
@@ -64,9 +65,17 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
     const int64_t N = rows_of(x), C = x.dim(-1);
     if (N == 0) return;
     const Tensor gain = or_constant(gamma, 1, x), shift = or_constant(beta, 0, x);
-    const Forward<T> a{C, x.data<T>(), optional_data<T>(residual), gain.data<T>(), shift.data<T>(),
-                       T(alpha), T(epsilon), optional_data<T>(sum), y.data<T>(),
-                       optional_data<T>(mean), rstd.data<T>()};
+    const Forward<T> a{C,
+                       x.data<T>(),
+                       optional_data<T>(residual),
+                       gain.data<T>(),
+                       shift.data<T>(),
+                       T(alpha),
+                       T(epsilon),
+                       optional_data<T>(sum),
+                       y.data<T>(),
+                       optional_data<T>(mean),
+                       rstd.data<T>()};
     parallel_pieces(N, std::max<int64_t>(1, 8192 / C), C, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
     });
@@ -81,7 +90,8 @@ struct Backward {
   bool accumulate;
 };
 
-// With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu and r is
+// With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu and r
+// is
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it).
 template <bool centred, class T>
@@ -124,20 +134,27 @@ void sum_partials(const T* partials, int64_t chunks, int64_t C, int which, const
       const T* partial = partials + (2 * chunk + which) * C + begin;
       row_write(end - begin, total, true, [=](int64_t i) { return partial[i]; });
     }
-    row_write(end - begin, out + begin, d.accumulate, [total = total](int64_t i) { return total[i]; });
+    row_write(end - begin, out + begin, d.accumulate,
+              [total = total](int64_t i) { return total[i]; });
   });
 }
 
 template <bool centred>
 void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
-                   const Tensor& mean, const Tensor& rstd, const Tensor& dsum, const Destination& ds,
-                   const Destination& dgamma, const Destination& dbeta) {
+                   const Tensor& mean, const Tensor& rstd, const Tensor& dsum,
+                   const Destination& ds, const Destination& dgamma, const Destination& dbeta) {
   dispatch_floating(operation, s.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t N = rows_of(s), C = s.dim(-1);
     const Tensor gain = or_constant(gamma, 1, s);
-    const Backward<T> a{C, dy.data<T>(), s.data<T>(), gain.data<T>(), optional_data<T>(mean),
-                        rstd.data<T>(), optional_data<T>(dsum), optional_data<T>(ds.tensor),
+    const Backward<T> a{C,
+                        dy.data<T>(),
+                        s.data<T>(),
+                        gain.data<T>(),
+                        optional_data<T>(mean),
+                        rstd.data<T>(),
+                        optional_data<T>(dsum),
+                        optional_data<T>(ds.tensor),
                         ds.accumulate};
     const int64_t grain = std::max<int64_t>(16, (N + 63) / 64), chunks = (N + grain - 1) / grain;
     const Tensor scratch = s.empty_like({chunks, 2, C});
