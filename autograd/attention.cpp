@@ -1,7 +1,8 @@
 // Attention in its forms, and rotary positions, each with its backward.
-#include <array>
 #include <cmath>
 
+#include "autograd/checks.h"
+#include "autograd/common.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
@@ -27,15 +28,18 @@ int64_t kv_heads_of(const AttentionOptions& options) {
 // Checks what does not depend on the form; `channels` are those of the queries.
 AttentionShape attention_shape(const char* operation, const Tensor& q, int64_t channels,
                                int64_t keys, const AttentionOptions& options) {
+  check_floating(operation, q);
   const int64_t heads = options.heads, kv_heads = kv_heads_of(options), batch = q.dim(0);
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, operation, ": ", kv_heads,
         " key-value heads do not divide ", heads, " heads");
   check(channels % heads == 0, operation, ": ", heads, " heads do not divide ", channels,
         " channels");
-  if (const Tensor& lengths = options.lengths; lengths.defined())
+  if (const Tensor& lengths = options.lengths; lengths.defined()) {
     check(lengths.dtype() == DType::i32 && lengths.shape() == Shape{batch}, operation,
           ": lengths must be i32 [", batch, "], one for each sequence, got ", lengths.dtype(), " ",
           lengths.shape());
+    check_devices(operation, "q", q, "lengths", lengths);
+  }
   const int64_t D = channels / heads;
   const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(std::max<double>(D, 1));
   return {batch, q.dim(1), keys, heads, kv_heads, D, options.causal, options.alibi, scale};
@@ -49,8 +53,8 @@ AttentionShape attention_shape(const char* operation, const Tensor& q, const Ten
         v.shape());
   check(k.shape() == v.shape(), operation, ": k and v differ: ", k.shape(), " and ", v.shape());
   check(k.dim(0) == q.dim(0), operation, ": batch sizes differ: q ", q.shape(), ", k ", k.shape());
-  check(q.dtype() == k.dtype() && q.dtype() == v.dtype(), operation, ": dtypes differ: ", q.dtype(),
-        ", ", k.dtype(), ", ", v.dtype());
+  check_alike(operation, "q", q, "k", k);
+  check_alike(operation, "q", q, "v", v);
   const AttentionShape shape = attention_shape(operation, q, q.dim(2), k.dim(1), options);
   const int64_t wanted = shape.kv_heads * shape.head_size;
   check(k.dim(2) == wanted, operation, ": ", shape.kv_heads, " key-value heads of ",
@@ -62,10 +66,6 @@ Tensor new_lse(const Tensor& q, const AttentionShape& shape) {
   return q.empty_like({shape.batch, shape.heads, shape.queries});
 }
 
-bool share_gradient(const Tensor& a, const Tensor& b) {
-  return needs_gradient(a) && a.gradient_state() == b.gradient_state();
-}
-
 }  // namespace
 
 // The formulas of the backward stand in core/kernels.h.
@@ -75,21 +75,13 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const Tensor out = q.empty_like(), lse = new_lse(q, shape);
   kernels::attention_forward(heads_of(q), heads_of(k), heads_of(v), options.lengths, shape, out,
                              lse);
-  // One kernel writes all three gradients at once, so two of them cannot go to the same memory.
-  const bool aliased = share_gradient(q, k) || share_gradient(k, v) || share_gradient(q, v);
   record("attention", {q, k, v}, {out},
-         [q = q.detach(), k = k.detach(), v = v.detach(), lengths = options.lengths, shape,
-          out = out.detach(), lse, aliased](BackwardPass& pass) {
-           const std::array<Tensor, 3> inputs{q, k, v};
-           std::array<Destination, 3> d;
-           for (size_t i = 0; i < 3; ++i)
-             if (pass.needs(i))
-               d[i] = aliased ? Destination{inputs[i].empty_like()} : pass.destination(i);
-           kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out,
-                                       lse, pass.gradient(), heads_of(d[0]), heads_of(d[1]),
-                                       heads_of(d[2]));
-           if (aliased)
-             for (size_t i = 0; i < 3; ++i) pass.pass_on(i, d[i].tensor);
+         [q, k, v, lengths = options.lengths, shape, out, lse](BackwardPass& pass) {
+           write_together<3>(pass, 0, {q, k, v}, [&](const auto& d) {
+             kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out,
+                                         lse, pass.gradient(), heads_of(d[0]), heads_of(d[1]),
+                                         heads_of(d[2]));
+           });
          });
   return out;
 }
@@ -107,8 +99,7 @@ Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
   kernels::attention_forward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v),
                              options.lengths, shape, out, lse);
   record("attention", {qkv}, {out},
-         [qkv = qkv.detach(), lengths = options.lengths, shape, at_k, at_v, out = out.detach(),
-          lse](BackwardPass& pass) {
+         [qkv, lengths = options.lengths, shape, at_k, at_v, out, lse](BackwardPass& pass) {
            const Destination d = pass.destination(0);
            kernels::attention_backward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v),
                                        lengths, shape, out, lse, pass.gradient(), heads_of(d),
@@ -133,6 +124,7 @@ Tensor attention_cached(const Tensor& q, const Tensor& k_cache, const Tensor& v_
 
 // A rotation's gradient is turned back by the same angle.
 Tensor rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start, double base) {
+  check_floating("rotary", x);
   check(x.rank() == 3, "rotary: needs x [B, T, W], got ", x.shape());
   check(head_size > 0 && head_size % 2 == 0,
         "rotary: turns pairs of channels, so the head size must be even, got ", head_size);

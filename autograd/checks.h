@@ -6,9 +6,27 @@
 
 namespace tapeformer {
 
-/// Throws unless x is f32 or f64, naming the operation and the cure.
+/// Throws unless the dtype is f32 or f64, naming the operation and the cure.
+inline void check_floating(const char* operation, DType dtype) {
+  dispatch_floating(operation, dtype, [](auto) {});
+}
 inline void check_floating(const char* operation, const Tensor& x) {
-  dispatch_floating(operation, x.dtype(), [](auto) {});
+  check_floating(operation, x.dtype());
+}
+
+/// Throws unless x and y, arguments of these names, lie on one device.
+inline void check_devices(const char* operation, const char* x_name, const Tensor& x,
+                          const char* y_name, const Tensor& y) {
+  check(x.device() == y.device(), operation, ": devices differ: ", x_name, " is on ", x.device(),
+        ", ", y_name, " on ", y.device());
+}
+
+/// Throws unless x and y, arguments of these names, have the same dtype and device.
+inline void check_alike(const char* operation, const char* x_name, const Tensor& x,
+                        const char* y_name, const Tensor& y) {
+  check(x.dtype() == y.dtype(), operation, ": dtypes differ: ", x_name, " is ", x.dtype(), ", ",
+        y_name, " is ", y.dtype(), "; convert one with cast(x, DType::", x.dtype(), ")");
+  check_devices(operation, x_name, x, y_name, y);
 }
 
 /// The non-negative index of dimension `dim`, which may count from the end.

@@ -8,13 +8,6 @@ namespace {
 using kernels::Binary;
 using kernels::Unary;
 
-void check_alike(const char* operation, const Tensor& a, const Tensor& b) {
-  check(a.dtype() == b.dtype(), operation, ": dtypes differ: a is ", a.dtype(), ", b is ",
-        b.dtype(), "; convert one with cast(x, DType::", a.dtype(), ")");
-  check(a.device() == b.device(), operation, ": devices differ: a is on ", a.device(), ", b on ",
-        b.device());
-}
-
 Tensor unary(const char* operation, const Tensor& x, Unary f) {
   check_floating(operation, x);
   const Tensor y = x.empty_like();
@@ -39,10 +32,10 @@ Saved save(Binary op, const Tensor& a, const Tensor& b) {
 
 Tensor binary(const char* operation, const Tensor& a, const Tensor& b, Binary op) {
   check_floating(operation, a);
-  check_alike(operation, a, b);
+  check_alike(operation, "a", a, "b", b);
   const Tensor y = a.empty_like(broadcast_shapes(operation, a.shape(), b.shape()));
   kernels::binary_forward(a, b, op, y);
-  if (!recording({a, b})) return y;
+  if (!Tape::current()) return y;
   // A sum of equal shapes hands its gradient on as it is.
   const bool linear = op == Binary::add || op == Binary::sub;
   if (linear && a.shape() == b.shape()) {
@@ -119,7 +112,8 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check(condition.dtype() == DType::i32, "where: the condition must be i32, got ",
         condition.dtype());
   check_floating("where", a);
-  check_alike("where", a, b);
+  check_alike("where", "a", a, "b", b);
+  check_devices("where", "a", a, "condition", condition);
   const Shape values = broadcast_shapes("where", a.shape(), b.shape());
   return choose("where", condition, a, b, broadcast_shapes("where", condition.shape(), values));
 }
@@ -127,6 +121,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check(mask.dtype() == DType::i32, "masked_fill: the mask must be i32, got ", mask.dtype());
   check_floating("masked_fill", x);
+  check_devices("masked_fill", "x", x, "mask", mask);
   check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(),
         "masked_fill: a mask of shape ", mask.shape(), " is larger than x ", x.shape());
   return choose("masked_fill", mask, Tensor::full({}, value, x.dtype(), x.device()), x, x.shape());
@@ -148,7 +143,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   for (const DType each : {x.dtype(), dtype})
-    if (each != DType::i32) dispatch_floating("cast", each, [](auto) {});
+    if (each != DType::i32) check_floating("cast", each);
   check(dtype != DType::i32 || !needs_gradient(x),
         "cast: integers carry no gradient; use cast(x.detach(), DType::i32)");
   const Tensor y = Tensor::empty(x.shape(), dtype, x.device());

@@ -34,9 +34,11 @@ std::vector<double> numeric_gradient(const Function& f, const std::vector<Tensor
 }
 
 // The tape's gradients of those inputs for which `wanted`; `present` times 1 is there beforehand.
+// f sees leaves, or, when `recorded`, results of an operation on them: the gradients of those begin
+// without memory of their own and may share it.
 std::vector<Tensor> tape_gradients(const Function& f, const std::vector<Tensor>& inputs,
                                    const std::vector<bool>& wanted, const Tensor& projection,
-                                   double present) {
+                                   double present, bool recorded) {
   std::vector<Tensor> leaves;
   for (size_t i = 0; i < inputs.size(); ++i) {
     leaves.push_back(inputs[i].detach());
@@ -48,7 +50,11 @@ std::vector<Tensor> tape_gradients(const Function& f, const std::vector<Tensor>&
     tape.backward(sum(affine(leaves[i], present, 0)));
   }
   Tape tape;
-  tape.backward(sum(f(leaves) * projection));
+  std::vector<Tensor> given = leaves;
+  if (recorded)
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (wanted[i]) given[i] = affine(leaves[i], 1, 0);
+  tape.backward(sum(f(given) * projection));
   std::vector<Tensor> gradients;
   for (size_t i = 0; i < leaves.size(); ++i)
     gradients.push_back(wanted[i] ? gradient(leaves[i]) : Tensor{});
@@ -108,8 +114,9 @@ GradcheckResult gradcheck(const Function& f, const std::vector<Tensor>& inputs,
     if (floating[i]) numeric[i] = numeric_gradient(same_keys, inputs, i, projection, options.step);
 
   Comparison comparison(options.tolerance);
-  const auto run = [&](const char* round, const std::vector<bool>& wanted, double present) {
-    const auto gradients = tape_gradients(same_keys, inputs, wanted, projection, present);
+  const auto run = [&](const char* round, const std::vector<bool>& wanted, double present,
+                       bool recorded = false) {
+    const auto gradients = tape_gradients(same_keys, inputs, wanted, projection, present, recorded);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (wanted[i]) comparison.compare(round, i, gradients[i], numeric[i], present);
   };
@@ -121,6 +128,7 @@ GradcheckResult gradcheck(const Function& f, const std::vector<Tensor>& inputs,
   }
   run("together", floating, 0);
   run("onto an existing gradient", floating, 0.5);
+  run("as results of an operation", floating, 0, true);
   return comparison.result;
 }
 

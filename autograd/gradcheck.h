@@ -25,7 +25,8 @@ struct GradcheckResult {
 
 /// Checks d/d inputs of sum(f(inputs) * r), r fixed and random (a plain sum would hide the errors
 /// of functions whose outputs sum to a constant, such as softmax). Inputs are f64; each is checked
-/// alone, then all together, then with a gradient already present. Inputs are left as they were.
+/// alone, then all together, then with a gradient already present, then as the result of another
+/// operation. Inputs are left as they were.
 GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& f,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 

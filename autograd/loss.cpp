@@ -1,28 +1,20 @@
 // Embedding, cross-entropy, and the vocabulary projection fused with it.
 #include <algorithm>
 
+#include "autograd/checks.h"
+#include "autograd/common.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
 namespace {
 
-Shape leading(const Tensor& x) { return x.shape().range(0, x.rank() - 1); }
-
-// All but the last dimension taken as one: [N, C].
-Tensor as_rows(const Tensor& x) { return x.detach().view({leading(x).numel(), x.dim(-1)}); }
-Destination as_rows(const Destination& destination) {
-  if (!destination) return {};
-  return {as_rows(destination.tensor), destination.accumulate};
-}
-
 // x holds the scores, or what they are made of: one row for each target.
 void check_targets(const char* operation, const Tensor& x, int64_t classes, const Tensor& targets,
                    const CrossEntropyOptions& options) {
   check(targets.dtype() == DType::i32, operation, ": targets must be i32, got ", targets.dtype());
-  check(targets.shape() == leading(x), operation, ": needs targets of shape ", leading(x),
-        ", one for each row, got ", targets.shape());
-  check(targets.device() == x.device(), operation, ": devices differ: rows on ", x.device(),
-        ", targets on ", targets.device());
+  check(targets.shape() == shape_of_rows(x), operation, ": needs targets of shape ",
+        shape_of_rows(x), ", one for each row, got ", targets.shape());
+  check_devices(operation, "the input", x, "targets", targets);
   check(options.smoothing >= 0 && options.smoothing <= 1, operation,
         ": smoothing must lie in [0, 1], got ", options.smoothing);
   if (targets.device() != Device::cpu) return;  // there the kernel would have to look
@@ -61,11 +53,10 @@ struct RowLosses {
 }  // namespace
 
 Tensor embedding(const Tensor& table, const Tensor& indices) {
-  dispatch_floating("embedding", table.dtype(), [](auto) {});
+  check_floating("embedding", table);
   check(table.rank() == 2, "embedding: the table must be [V, C], got ", table.shape());
   check(indices.dtype() == DType::i32, "embedding: indices must be i32, got ", indices.dtype());
-  check(indices.device() == table.device(), "embedding: devices differ: table on ", table.device(),
-        ", indices on ", indices.device());
+  check_devices("embedding", "table", table, "indices", indices);
   const int64_t V = table.dim(0);
   if (indices.device() == Device::cpu) {
     const int32_t* index = indices.data<int32_t>();
@@ -86,7 +77,7 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
 // The loss of a row and its gradient come out of the same visit, so the forward pass computes both.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
-  dispatch_floating("cross_entropy", logits.dtype(), [](auto) {});
+  check_floating("cross_entropy", logits);
   check(logits.rank() >= 1 && logits.dim(-1) >= 1,
         "cross_entropy: logits must be [.., V] with V > 0, got ", logits.shape());
   check_targets("cross_entropy", logits, logits.dim(-1), targets, options);
@@ -105,18 +96,18 @@ namespace {
 // All logits at once, their gradient in the same memory; backward multiplies:
 // dx = dlogits W, dW = dlogits^T x.
 Tensor project_whole(const Tensor& x, const Tensor& weight, const RowLosses& losses) {
-  const Tensor rows = as_rows(x), fixed_weight = weight.detach();
+  const Tensor rows = as_rows(x);
   const int64_t N = rows.dim(0);
   const Tensor logits = x.empty_like({N, weight.dim(0)});
   const bool records = recording({x, weight});
-  kernels::matmul(rows, false, fixed_weight, true, 1.0, Destination{logits});
+  kernels::matmul(rows, false, weight, true, 1.0, Destination{logits});
   losses.compute(0, N, logits, records ? logits : Tensor{});
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss},
-         [rows, fixed_weight, dlogits = logits](BackwardPass& pass) {
+         [rows, weight, dlogits = logits](BackwardPass& pass) {
            const double scale = pass.gradient().item();
            if (const Destination dx = as_rows(pass.destination(0)))
-             kernels::matmul(dlogits, false, fixed_weight, false, scale, dx);
+             kernels::matmul(dlogits, false, weight, false, scale, dx);
            if (const Destination dweight = pass.destination(1))
              kernels::matmul(dlogits, true, rows, false, scale, dweight);
          });
@@ -127,7 +118,7 @@ Tensor project_whole(const Tensor& x, const Tensor& weight, const RowLosses& los
 // is computed at once, for a gradient of the loss of 1; backward only scales.
 Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses& losses,
                          int64_t chunk) {
-  const Tensor rows = as_rows(x), fixed_weight = weight.detach();
+  const Tensor rows = as_rows(x);
   const int64_t N = rows.dim(0);
   const bool records = recording({x, weight});
   const Tensor dx = records && needs_gradient(x) ? rows.empty_like() : Tensor{};
@@ -136,10 +127,10 @@ Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses&
   for (int64_t begin = 0; begin < N; begin += chunk) {
     const int64_t end = std::min(N, begin + chunk);
     const Tensor some = rows.rows(begin, end), logits = buffer.rows(0, end - begin);
-    kernels::matmul(some, false, fixed_weight, true, 1.0, Destination{logits});
+    kernels::matmul(some, false, weight, true, 1.0, Destination{logits});
     losses.compute(begin, end, logits, records ? logits : Tensor{});
     if (dx.defined())
-      kernels::matmul(logits, false, fixed_weight, false, 1.0, Destination{dx.rows(begin, end)});
+      kernels::matmul(logits, false, weight, false, 1.0, Destination{dx.rows(begin, end)});
     if (dweight.defined())
       kernels::matmul(logits, true, some, false, 1.0, Destination{dweight, begin > 0});
   }
@@ -156,16 +147,13 @@ Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses&
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
                             const CrossEntropyOptions& options, size_t chunk_bytes) {
-  dispatch_floating("linear_cross_entropy", x.dtype(), [](auto) {});
+  check_floating("linear_cross_entropy", x);
   check(weight.rank() == 2 && weight.dim(0) >= 1,
         "linear_cross_entropy: weight must be [V, C] with V > 0, got ", weight.shape());
   check(x.rank() >= 1 && x.dim(-1) == weight.dim(1), "linear_cross_entropy: inner sizes differ: x ",
         x.shape(), ", weight ", weight.shape());
-  check(x.dtype() == weight.dtype(), "linear_cross_entropy: dtypes differ: x is ", x.dtype(),
-        ", weight is ", weight.dtype());
-  check(x.device() == weight.device(), "linear_cross_entropy: devices differ: x is on ", x.device(),
-        ", weight on ", weight.device());
-  const int64_t N = leading(x).numel(), V = weight.dim(0);
+  check_alike("linear_cross_entropy", "x", x, "weight", weight);
+  const int64_t N = shape_of_rows(x).numel(), V = weight.dim(0);
   check_targets("linear_cross_entropy", x, V, targets, options);
   const RowLosses losses(x, targets, options);
   const size_t row_bytes = V * size_of(x.dtype());

@@ -1,26 +1,19 @@
 // Matrix products, linear layers and SwiGLU's gate, each with its backward.
+#include "autograd/checks.h"
+#include "autograd/common.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
 namespace {
 
-// All but the last dimension taken as one: [N, C].
-Tensor as_rows(const Tensor& x) {
-  const int64_t channels = x.dim(-1);
-  return x.detach().view({x.shape().range(0, x.rank() - 1).numel(), channels});
-}
-Destination as_rows(const Destination& destination) {
-  if (!destination) return {};
-  return {as_rows(destination.tensor), destination.accumulate};
-}
-
+// The sizes of a stack of matrices; none for a single matrix.
 Shape leading(const Tensor& x) { return x.shape().range(0, x.rank() - 2); }
 
 Shape product_shape(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
   check(a.rank() >= 2 && b.rank() >= 2, "matmul: needs matrices, at least two dimensions each: a ",
         a.shape(), ", b ", b.shape());
-  check(a.dtype() == b.dtype(), "matmul: dtypes differ: a ", a.dtype(), ", b ", b.dtype());
-  check(a.device() == b.device(), "matmul: devices differ: a ", a.device(), ", b ", b.device());
+  check_floating("matmul", a);
+  check_alike("matmul", "a", a, "b", b);
   const int64_t inner_a = a.dim(transpose_a ? -2 : -1), inner_b = b.dim(transpose_b ? -1 : -2);
   check(inner_a == inner_b, "matmul: inner sizes differ: a ", a.shape(),
         transpose_a ? " transposed" : "", ", b ", b.shape(), transpose_b ? " transposed" : "");
@@ -37,7 +30,7 @@ Shape product_shape(const Tensor& a, bool transpose_a, const Tensor& b, bool tra
 Tensor matrix(const Tensor& x, int64_t i) {
   if (x.rank() == 2) return x;
   const Shape shape{x.dim(-2), x.dim(-1)};
-  return x.view({-1, x.dim(-2), x.dim(-1)}).rows(i, i + 1).view(shape);
+  return x.detach().view({-1, x.dim(-2), x.dim(-1)}).rows(i, i + 1).view(shape);
 }
 
 // d (+)= op(x) op(y), summed over the stack where d is a single matrix that served all of it.
@@ -62,18 +55,17 @@ void product_into(const Tensor& x, bool transpose_x, const Tensor& y, bool trans
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   const Tensor c = a.empty_like(product_shape(a, transpose_a, b, transpose_b));
   kernels::matmul(a, transpose_a, b, transpose_b, 1, Destination{c});
-  record("matmul", {a, b}, {c},
-         [a = a.detach(), b = b.detach(), transpose_a, transpose_b](BackwardPass& pass) {
-           const Tensor& dc = pass.gradient();
-           if (transpose_a)
-             product_into(b, transpose_b, dc, true, pass.destination(0));
-           else
-             product_into(dc, false, b, !transpose_b, pass.destination(0));
-           if (transpose_b)
-             product_into(dc, true, a, transpose_a, pass.destination(1));
-           else
-             product_into(a, !transpose_a, dc, false, pass.destination(1));
-         });
+  record("matmul", {a, b}, {c}, [=](BackwardPass& pass) {
+    const Tensor& dc = pass.gradient();
+    if (transpose_a)
+      product_into(b, transpose_b, dc, true, pass.destination(0));
+    else
+      product_into(dc, false, b, !transpose_b, pass.destination(0));
+    if (transpose_b)
+      product_into(dc, true, a, transpose_a, pass.destination(1));
+    else
+      product_into(a, !transpose_a, dc, false, pass.destination(1));
+  });
   return c;
 }
 
@@ -82,13 +74,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   check(weight.rank() == 2, "linear: weight must be [outputs, inputs], got ", weight.shape());
   check(x.rank() >= 1 && x.dim(-1) == weight.dim(1), "linear: inner sizes differ: x ", x.shape(),
         ", weight ", weight.shape());
-  check(x.dtype() == weight.dtype(), "linear: dtypes differ: x ", x.dtype(), ", weight ",
-        weight.dtype());
+  check_floating("linear", x);
+  check_alike("linear", "x", x, "weight", weight);
   if (bias.defined()) {
     check(bias.shape() == Shape{weight.dim(0)}, "linear: bias must be [", weight.dim(0),
           "] beside weight ", weight.shape(), ", got ", bias.shape());
-    check(bias.dtype() == x.dtype(), "linear: dtypes differ: x ", x.dtype(), ", bias ",
-          bias.dtype());
+    check_alike("linear", "x", x, "bias", bias);
   }
   const bool activated = activation != Activation::none;
   const Tensor y = x.empty_like(x.shape().with(-1, weight.dim(0)));
@@ -96,7 +87,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
   const Tensor rows = as_rows(x);
   kernels::linear_forward(rows, weight, bias, activation, z.defined() ? as_rows(z) : z, as_rows(y));
   record("linear", {x, weight, bias}, {y},
-         [rows, weight = weight.detach(), z, activation, activated](BackwardPass& pass) {
+         [rows, weight, z, activation, activated](BackwardPass& pass) {
            const Tensor& dy = pass.gradient();
            const Tensor dz = activated ? dy.empty_like() : dy;
            kernels::bias_activation_backward(as_rows(dy), activated ? as_rows(z) : z, activation,
@@ -109,11 +100,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
 }
 
 Tensor swiglu(const Tensor& x) {
+  check_floating("swiglu", x);
   check(x.rank() >= 1 && x.dim(-1) % 2 == 0,
         "swiglu: the last dimension holds two halves, so its size must be even, got ", x.shape());
   const Tensor y = x.empty_like(x.shape().with(-1, x.dim(-1) / 2));
   kernels::swiglu_forward(x, y);
-  record("swiglu", {x}, {y}, [x = x.detach()](BackwardPass& pass) {
+  record("swiglu", {x}, {y}, [x](BackwardPass& pass) {
     kernels::swiglu_backward(pass.gradient(), x, pass.destination(0));
   });
   return y;

@@ -1,5 +1,7 @@
 // Layer norm and RMS norm, alone and fused with the residual add. The formulas stand at the
 // kernels.
+#include "autograd/checks.h"
+#include "autograd/common.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
@@ -9,15 +11,12 @@ void check_parameter(const char* operation, const char* name, const Tensor& x, c
   if (!p.defined()) return;
   check(p.shape() == Shape{x.dim(-1)}, operation, ": ", name, " must be [", x.dim(-1),
         "] beside x ", x.shape(), ", got ", p.shape());
-  check(p.dtype() == x.dtype(), operation, ": dtypes differ: x is ", x.dtype(), ", ", name, " is ",
-        p.dtype());
-  check(p.device() == x.device(), operation, ": devices differ: x is on ", x.device(), ", ", name,
-        " on ", p.device());
+  check_alike(operation, "x", x, name, p);
 }
 
 void check_norm(const char* operation, const Tensor& x, const Tensor& gamma, const Tensor& beta,
                 double epsilon) {
-  dispatch_floating(operation, x.dtype(), [](auto) {});
+  check_floating(operation, x);
   check(x.rank() >= 1 && x.dim(-1) >= 1, operation,
         ": needs at least one channel in the last dimension, got shape ", x.shape());
   check(epsilon >= 0, operation, ": epsilon must not be negative, got ", epsilon);
@@ -28,10 +27,7 @@ void check_norm(const char* operation, const Tensor& x, const Tensor& gamma, con
 void check_summands(const char* operation, const Tensor& residual, const Tensor& x) {
   check(residual.shape() == x.shape(), operation, ": shapes differ: residual ", residual.shape(),
         ", x ", x.shape());
-  check(residual.dtype() == x.dtype(), operation, ": dtypes differ: residual is ", residual.dtype(),
-        ", x is ", x.dtype());
-  check(residual.device() == x.device(), operation, ": devices differ: residual is on ",
-        residual.device(), ", x on ", x.device());
+  check_alike(operation, "residual", residual, "x", x);
 }
 
 // One number for each row.
@@ -43,14 +39,11 @@ Tensor empty_statistics(const Tensor& x) { return x.empty_like({x.numel() / x.di
 template <class F>
 void add_norm_backward(BackwardPass& pass, double alpha, const F& norm_backward) {
   const Tensor dsum = pass.gradient(0), dy = pass.gradient(1);
-  if (!dy.defined()) {
-    pass.pass_on(1, dsum);
-    pass.pass_on_scaled(0, dsum, alpha);
-    return;
+  Tensor ds = dsum;
+  if (dy.defined()) {
+    ds = pass.needs(0) || pass.needs(1) ? dy.empty_like() : Tensor{};
+    norm_backward(dy, dsum, Destination{ds});
   }
-  if (!pass.needs(0)) return norm_backward(dy, dsum, pass.destination(1));
-  const Tensor ds = dy.empty_like();
-  norm_backward(dy, dsum, Destination{ds});
   pass.pass_on(1, ds);
   pass.pass_on_scaled(0, ds, alpha);
 }
@@ -61,12 +54,11 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
   check_norm("layer_norm", x, gamma, beta, epsilon);
   const Tensor y = x.empty_like(), mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, Tensor{}, 1.0, gamma, beta, epsilon, Tensor{}, y, mean, rstd);
-  record("layer_norm", {x, gamma, beta}, {y}, [x, gamma, mean, rstd](BackwardPass& pass) {
-    const Destination dx = pass.destination(0);
-    const Destination dgamma = pass.destination(1);
-    const Destination dbeta = pass.destination(2);
-    kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, Tensor{}, dx, dgamma,
-                                 dbeta);
+  record("layer_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
+    write_together<3>(pass, 0, {x, gamma, beta}, [&](const auto& d) {
+      kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, Tensor{}, d[0], d[1],
+                                   d[2]);
+    });
   });
   return y;
 }
@@ -75,10 +67,10 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
   check_norm("rms_norm", x, gamma, {}, epsilon);
   const Tensor y = x.empty_like(), rstd = empty_statistics(x);
   kernels::rms_norm_forward(x, Tensor{}, 1.0, gamma, epsilon, Tensor{}, y, rstd);
-  record("rms_norm", {x, gamma}, {y}, [x, gamma, rstd](BackwardPass& pass) {
-    const Destination dx = pass.destination(0);
-    const Destination dgamma = pass.destination(1);
-    kernels::rms_norm_backward(pass.gradient(), x, gamma, rstd, Tensor{}, dx, dgamma);
+  record("rms_norm", {x, gamma}, {y}, [=](BackwardPass& pass) {
+    write_together<2>(pass, 0, {x, gamma}, [&](const auto& d) {
+      kernels::rms_norm_backward(pass.gradient(), x, gamma, rstd, Tensor{}, d[0], d[1]);
+    });
   });
   return y;
 }
@@ -91,12 +83,12 @@ SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
   const Tensor mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, residual, alpha, gamma, beta, epsilon, sum, y, mean, rstd);
   record("add_layer_norm", {residual, x, gamma, beta}, {sum, y},
-         [alpha, sum, gamma, mean, rstd](BackwardPass& pass) {
+         [alpha, sum, gamma, beta, mean, rstd](BackwardPass& pass) {
            add_norm_backward(
                pass, alpha, [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
-                 const Destination dgamma = pass.destination(2);
-                 const Destination dbeta = pass.destination(3);
-                 kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, dsum, ds, dgamma, dbeta);
+                 write_together<2>(pass, 2, {gamma, beta}, [&](const auto& d) {
+                   kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, dsum, ds, d[0], d[1]);
+                 });
                });
          });
   return {sum, y};

@@ -56,7 +56,8 @@ inline Tensor operator*(double c, const Tensor& x) { return affine(x, c, 0); }
 inline Tensor operator/(const Tensor& x, double c) { return affine(x, 1 / c, 0); }
 inline Tensor operator/(double c, const Tensor& x) { return affine(pow(x, -1), c, 0); }
 
-// ---- Reductions (reduce.cpp). `dim` may be negative; keep_dim leaves a size of 1.
+// ---- Reductions (reduce.cpp). `dim` may be negative; keep_dim leaves a size of 1. NaN is larger
+// than all numbers, and the gradient of max goes to the first of equals.
 Tensor sum(const Tensor& x);  ///< of all elements, shape [].
 Tensor mean(const Tensor& x);
 Tensor max(const Tensor& x);
@@ -73,8 +74,9 @@ Tensor permute(const Tensor& x, const std::vector<int>& order);
 Tensor transpose(const Tensor& x, int dim0, int dim1);
 /// Elements [begin, end) along dim.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end);
+/// Parts [.., n_i, ..], which differ in `dim` alone -> [.., n_1 + n_2 + .., ..].
 Tensor concat(const std::vector<Tensor>& parts, int dim);
-/// Joins tensors of equal shape along a new dimension.
+/// Parts of equal shape along a new dimension: n of [A, B] -> [n, A, B]; [A, B, n] for dim -1.
 Tensor stack(const std::vector<Tensor>& parts, int dim = 0);
 
 // ---- Matrix products (matmul.cpp).
@@ -95,21 +97,23 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
 struct SumAndNorm {
   Tensor sum, norm;
 };
-/// sum = alpha residual + x, and its norm, in one pass over memory.
+/// sum = alpha residual + x, and its norm, in one pass over memory: residual and x [.., C], of one
+/// shape, gamma and beta [C] or undefined -> sum and norm [.., C].
 SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
                           const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 SumAndNorm add_rms_norm(const Tensor& residual, const Tensor& x, double alpha, const Tensor& gamma,
                         double epsilon = 1e-5);
 
 // ---- Attention (attention.cpp).
-/// Over `dim`; a row of -inf gives zeros.
+/// Over `dim`, of x's shape; a row of -inf gives zeros.
 Tensor softmax(const Tensor& x, int dim = -1);
+/// log(softmax(x)), of x's shape.
 Tensor log_softmax(const Tensor& x, int dim = -1);
 struct AttentionOptions {
   int64_t heads = 1;
   int64_t kv_heads = 0;  ///< 0: as many as heads
   bool causal = false;   ///< query t of T sees keys 0 ... t + S - T of S
-  bool alibi = false;
+  bool alibi = false;  ///< a penalty of the scores that grows with the distance (Press et al. 2022)
   Tensor lengths = {};  ///< [B] i32, optional: keys at or after lengths[b] are padding
   double scale = 0;     ///< 0: 1 / sqrt(head size)
 };

@@ -35,25 +35,31 @@ std::vector<Tensor> recompute(
   }
   // Outputs of their own: f may have returned an input or a parameter.
   for (Tensor& output : outputs) output = output.detach();
-  if (!tape->needed("recompute", inputs) && !parameters_used) return outputs;
+  const bool needed = tape->needed("recompute", inputs);
+  tape->noticed_ |= parameters_used;
+  if (tape->only_notices_ || !(needed || parameters_used)) return outputs;
+  check(!tape->consumed_, "recompute: this tape's backward has run; make a new Tape");
 
-  tape->push("recompute", inputs, outputs, [f, constants, key](BackwardPass& pass) {
-    const RunningAgain flag;
-    const RandomScope random(key);
-    Tape second_run;
-    std::vector<Tensor> leaves;
-    for (size_t i = 0; i < constants.size(); ++i) {
-      leaves.push_back(constants[i].detach());
-      if (pass.needs(i)) requires_gradient(leaves[i]);
-    }
-    const std::vector<Tensor> results = f(leaves);
-    std::vector<Tensor> gradients;
-    for (size_t i = 0; i < results.size(); ++i)
-      gradients.push_back(needs_gradient(results[i]) ? pass.gradient(i) : Tensor{});
-    second_run.backward_from(results, gradients);
-    for (size_t i = 0; i < leaves.size(); ++i)
-      if (pass.needs(i)) pass.pass_on(i, gradient(leaves[i]));
-  });
+  tape->push("recompute", inputs, outputs,
+             [f, constants, key, count = outputs.size()](BackwardPass& pass) {
+               const RunningAgain flag;
+               const RandomScope random(key);
+               Tape second_run;
+               std::vector<Tensor> leaves;
+               for (size_t i = 0; i < constants.size(); ++i) {
+                 leaves.push_back(constants[i].detach());
+                 if (pass.needs(i)) requires_gradient(leaves[i]);
+               }
+               const std::vector<Tensor> results = f(leaves);
+               check(results.size() == count, "recompute: the function returned ", count,
+                     " tensors at first and ", results.size(), " the second time");
+               std::vector<Tensor> gradients;
+               for (size_t i = 0; i < results.size(); ++i)
+                 gradients.push_back(needs_gradient(results[i]) ? pass.gradient(i) : Tensor{});
+               second_run.backward_from(results, gradients);
+               for (size_t i = 0; i < leaves.size(); ++i)
+                 if (pass.needs(i)) pass.pass_on(i, gradient(leaves[i]));
+             });
   return outputs;
 }
 

@@ -58,9 +58,7 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end) {
     kernels::slice_read(x, dim, begin, Destination{y});
   }
   record("slice", {x}, {y}, [dim, begin](BackwardPass& pass) {
-    const Destination dx = pass.destination(0);
-    if (!dx.accumulate) kernels::fill(dx.tensor, 0);
-    kernels::slice_write(pass.gradient(), dim, begin, dx);
+    kernels::slice_backward(pass.gradient(), dim, begin, pass.destination(0));
   });
   return y;
 }
@@ -72,10 +70,7 @@ Tensor concat(const std::vector<Tensor>& parts, int dim) {
   std::vector<int64_t> starts;
   int64_t size = 0;
   for (const Tensor& part : parts) {
-    check(part.dtype() == first.dtype(), "concat: dtypes differ: ", first.dtype(), " and ",
-          part.dtype(), "; convert with cast(x, DType::", first.dtype(), ")");
-    check(part.device() == first.device(), "concat: devices differ: ", first.device(), " and ",
-          part.device());
+    check_alike("concat", "the first", first, "another", part);
     check(part.rank() == first.rank() && part.shape().with(dim, 0) == first.shape().with(dim, 0),
           "concat: shapes differ beyond dimension ", dim, ": ", first.shape(), " and ",
           part.shape());

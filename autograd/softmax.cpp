@@ -1,4 +1,5 @@
 // Softmax and log-softmax over any dimension; both save only their result.
+#include "autograd/checks.h"
 #include "autograd/ops.h"
 
 namespace tapeformer {
@@ -7,10 +8,8 @@ namespace {
 // The kernels work on the last dimension; any other is moved there and back.
 template <class F>
 Tensor over_dimension(const char* operation, const Tensor& x, int dim, const F& over_last) {
-  dispatch_floating(operation, x.dtype(), [](auto) {});
-  const int index = dim < 0 ? dim + x.rank() : dim;
-  check(index >= 0 && index < x.rank(), operation, ": shape ", x.shape(), " has no dimension ",
-        dim);
+  check_floating(operation, x);
+  const int index = check_dimension(operation, x.shape(), dim);
   if (index == x.rank() - 1) return over_last(x);
   return transpose(over_last(transpose(x, index, -1)), index, -1);
 }

@@ -42,8 +42,6 @@ Tensor requires_gradient(const Tensor& x) {
   return x;
 }
 
-bool is_leaf(const Tensor& x) { return gradient_of(x) && gradient_of(x)->tape == 0; }
-
 Tensor gradient(const Tensor& x) {
   const Gradient& gradient = leaf("gradient", x);
   return gradient.written ? gradient.value : Tensor{};
@@ -95,7 +93,14 @@ Tape::Tape() : outer_(current_tape) {
   current_tape = this;
 }
 
-Tape::~Tape() { current_tape = outer_; }
+Tape::~Tape() {
+  // Not always the innermost: `tape = std::make_unique<Tape>()` makes the new one first.
+  for (Tape** link = &current_tape; *link; link = &(*link)->outer_)
+    if (*link == this) {
+      *link = outer_;
+      return;
+    }
+}
 
 Tape* Tape::current() { return current_tape; }
 
@@ -141,14 +146,15 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
         gradients.size(), " gradients");
   std::vector<Ref<Gradient>> seeded;
   for (size_t i = 0; i < outputs.size(); ++i) {
+    seeded.emplace_back(gradients[i].defined() ? gradient_of(outputs[i]) : nullptr);
     if (!gradients[i].defined()) continue;
-    seeded.emplace_back(gradient_of(outputs[i]));
-    check(seeded.back() && (seeded.back()->tape == id_ || seeded.back()->tape == 0),
+    check(seeded[i] && (seeded[i]->tape == id_ || seeded[i]->tape == 0),
           "backward: no operation on this tape made this tensor from one that needs a gradient");
-    check(gradients[i].shape() == outputs[i].shape(), "backward: output has shape ",
-          outputs[i].shape(), ", its gradient ", gradients[i].shape());
-    BackwardPass(seeded, {}).pass_on(seeded.size() - 1, gradients[i]);
+    check(gradients[i].shape() == outputs[i].shape() && gradients[i].dtype() == outputs[i].dtype(),
+          "backward: output is ", outputs[i].shape(), " ", outputs[i].dtype(), ", its gradient ",
+          gradients[i].shape(), " ", gradients[i].dtype());
   }
+  for (size_t i = 0; i < seeded.size(); ++i) BackwardPass(seeded, {}).pass_on(i, gradients[i]);
   consumed_ = true;
 
   const Pause pause;
@@ -172,7 +178,8 @@ Pause::Pause() : suspended_(current_tape) { current_tape = nullptr; }
 Pause::~Pause() { current_tape = suspended_; }
 
 bool recording(std::initializer_list<Tensor> inputs) {
-  return current_tape && std::ranges::any_of(inputs, needs_gradient);
+  return current_tape && !current_tape->only_notices_ &&
+         std::ranges::any_of(inputs, needs_gradient);
 }
 
 // ---------------------------------------------------------------- random keys

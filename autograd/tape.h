@@ -4,8 +4,8 @@
 //
 //   Tape tape;                                 // records while in scope; without a Tape nothing is
 //   Tensor loss = model.loss(tokens, targets);
-//   tape.backward(loss);                       // pops records from the end, freeing what they
-//   saved optimizer.step();
+//   tape.backward(loss);                       // pops records from the end, freeing what they saved
+//   optimizer.step();
 //
 // Limits: one backward per tape, no second derivatives. Tensors that a tape has seen must not be
 // modified before its backward.
@@ -37,9 +37,8 @@ struct Gradient : GradientState {
 Tensor requires_gradient(const Tensor& x);
 /// True when x is a leaf or the output of a recorded operation.
 inline bool needs_gradient(const Tensor& x) { return x.gradient_state() != nullptr; }
-/// True for a tensor given to requires_gradient().
-bool is_leaf(const Tensor& x);
-/// The gradient of a leaf; undefined while no backward has written it. Throws unless x is a leaf.
+/// The gradient of a leaf; undefined while no backward has written it. It is the buffer itself: the
+/// next backward changes it. Throws unless x is a leaf.
 Tensor gradient(const Tensor& x);
 /// Marks a leaf's gradient unwritten: the next contribution overwrites it.
 void zero_gradient(const Tensor& x);
@@ -51,10 +50,11 @@ class BackwardPass {
   const Tensor& gradient(size_t i = 0) const;
   bool needs(size_t i) const;
   /// Where to put the gradient of input i: write to it or add to it, as it says; empty when that
-  /// input needs none. Ask once per contribution, and then do contribute.
+  /// input needs none. Ask once per contribution, and contribute before asking for the next: two
+  /// inputs may be one tensor.
   Destination destination(size_t i);
-  /// Contributes `contribution` (same number of elements as input i) without copying where
-  /// possible.
+  /// Contributes `contribution`, which has as many elements as input i, without copying where it
+  /// can.
   void pass_on(size_t i, const Tensor& contribution);
   /// Contributes scale * contribution.
   void pass_on_scaled(size_t i, const Tensor& contribution, double scale);
@@ -102,6 +102,7 @@ class Tape {
   template <class F>
   friend void record(const char*, std::span<const Tensor>, std::span<const Tensor>, F&&);
   friend class Pause;
+  friend bool recording(std::initializer_list<Tensor> inputs);
   friend std::vector<Tensor> recompute(
       const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>&,
       const std::vector<Tensor>&);

@@ -102,8 +102,9 @@ TAPEFORMER_KERNEL(where_forward, const Tensor& condition, const Tensor& a, const
 TAPEFORMER_KERNEL(where_backward, const Tensor& dy, const Tensor& condition, bool first,
                   const Destination& d)
 
-/// y (+)= x m / (1 - p), m from Bernoulli(1 - p): element i is kept when uniform(word i of key) >=
-/// p. Its own backward: the same key gives the same mask.
+/// y (+)= x m / (1 - p), m from Bernoulli(1 - p): element i is kept when
+///   uniform(word i of key) >= p.
+/// Its own backward: the same key gives the same mask.
 TAPEFORMER_KERNEL(dropout, const Tensor& x, double p, RandomKey key, const Destination& y)
 /// x ~ N(mean, deviation^2), or uniform on [low, high).
 TAPEFORMER_KERNEL(fill_normal, const Tensor& x, double mean, double deviation, RandomKey key)
@@ -111,8 +112,7 @@ TAPEFORMER_KERNEL(fill_uniform, const Tensor& x, double low, double high, Random
 
 // ---------------------------------------------------------------- reductions and shapes
 
-/// y = scale * sum of x [outer, n, inner] over dimension `dim`; y has that dimension removed (or
-/// 1).
+/// y = scale * sum of x over dimension `dim`, which y lacks or has with size 1.
 TAPEFORMER_KERNEL(sum_forward, const Tensor& x, int dim, double scale, const Destination& y)
 /// dx (+)= scale * dy, repeated along `dim`. dx has the shape of x.
 TAPEFORMER_KERNEL(sum_backward, const Tensor& dy, int dim, double scale, const Destination& dx)
@@ -130,6 +130,8 @@ TAPEFORMER_KERNEL(permute, const Tensor& x, const std::vector<int>& order, const
 TAPEFORMER_KERNEL(slice_read, const Tensor& x, int dim, int64_t start, const Destination& y)
 /// Elements [start, start + x.dim(dim)) of y along `dim` (+)= x. The rest of y stays as it is.
 TAPEFORMER_KERNEL(slice_write, const Tensor& x, int dim, int64_t start, const Destination& y)
+/// The gradient of slice_read: dx (+)= dy in [start, start + dy.dim(dim)) along `dim`, 0 elsewhere.
+TAPEFORMER_KERNEL(slice_backward, const Tensor& dy, int dim, int64_t start, const Destination& dx)
 
 // ---------------------------------------------------------------- matrix products
 
@@ -162,18 +164,21 @@ TAPEFORMER_KERNEL(layer_norm_forward, const Tensor& x, const Tensor& residual, d
                   const Tensor& gamma, const Tensor& beta, double epsilon, const Tensor& sum,
                   const Tensor& y, const Tensor& mean, const Tensor& rstd)
 /// With h = gamma dy and xh = (s - mean) rstd:
-///   ds (+)= dsum + rstd (h - mean(h) - xh mean(h xh)); dgamma (+)= sum_N dy xh; dbeta (+)= sum_N
-///   dy.
+///   ds (+)= dsum + rstd (h - mean(h) - xh mean(h xh));
+///   dgamma (+)= sum_N dy xh;
+///   dbeta (+)= sum_N dy.
 /// dsum (optional) is the gradient that reaches s beside the norm.
 TAPEFORMER_KERNEL(layer_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                   const Tensor& mean, const Tensor& rstd, const Tensor& dsum, const Destination& ds,
                   const Destination& dgamma, const Destination& dbeta)
-/// RMS norm (Zhang & Sennrich 2019, eq. 4): r = 1 / sqrt(mean(s^2) + epsilon), y = gamma s r.
+/// RMS norm (Zhang & Sennrich 2019, eq. 4) of the same s:
+///   r = 1 / sqrt(mean(s^2) + epsilon), y = gamma s r.
 TAPEFORMER_KERNEL(rms_norm_forward, const Tensor& x, const Tensor& residual, double alpha,
                   const Tensor& gamma, double epsilon, const Tensor& sum, const Tensor& y,
                   const Tensor& rstd)
-/// With h = gamma dy and xh = s rstd: ds (+)= dsum + rstd (h - xh mean(h xh)); dgamma (+)= sum_N dy
-/// xh.
+/// With h = gamma dy and xh = s rstd:
+///   ds (+)= dsum + rstd (h - xh mean(h xh));
+///   dgamma (+)= sum_N dy xh.
 TAPEFORMER_KERNEL(rms_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                   const Tensor& rstd, const Tensor& dsum, const Destination& ds,
                   const Destination& dgamma)
@@ -209,7 +214,10 @@ TAPEFORMER_KERNEL(attention_forward, const Heads& q, const Heads& k, const Heads
                   const Tensor& lengths, const AttentionShape& shape, const Tensor& out,
                   const Tensor& lse)
 /// With p = exp(scale q k^T + mask - lse) and delta = sum_D(dout out) (Dao 2023, algorithm 2):
-///   dv = p^T dout; ds = p (dout v^T - delta); dq = scale ds k; dk = scale ds^T q.
+///   dv = p^T dout;
+///   ds = p (dout v^T - delta);
+///   dq = scale ds k;
+///   dk = scale ds^T q.
 TAPEFORMER_KERNEL(attention_backward, const Heads& q, const Heads& k, const Heads& v,
                   const Tensor& lengths, const AttentionShape& shape, const Tensor& out,
                   const Tensor& lse, const Tensor& dout, const Heads& dq, const Heads& dk,
@@ -233,17 +241,18 @@ TAPEFORMER_KERNEL(embedding_backward, const Tensor& dy, const Tensor& indices,
 TAPEFORMER_KERNEL(count_targets, const Tensor& targets, int32_t ignore_index, const Tensor& count)
 /// Cross-entropy against the smoothed target q = (1 - smoothing) onehot + smoothing / V (Szegedy et
 /// al. 2016, eq. 5), with p = softmax(logits [N, V]):
-///   losses[n] = -sum_v q_v log p_v, 0 for ignored rows; dlogits (optional) = (p - q) / count, 0
-///   for
-/// ignored rows. dlogits may be logits itself.
+///   losses[n] = -sum_v q_v log p_v;
+///   dlogits (optional) = (p - q) / count.
+/// Both are 0 for ignored rows. dlogits may be logits itself.
 TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, const Tensor& count,
                   int32_t ignore_index, double smoothing, const Tensor& losses,
                   const Tensor& dlogits)
 
 // ---------------------------------------------------------------- optimizer steps
 
-/// norm [1] = sqrt(sum_of_squares); factor [1] = min(1, max_norm / (norm + 1e-6)), 1 when max_norm
-/// is 0. The 1e-6 is PyTorch's: runs can be compared with it digit by digit.
+///   norm [1] = sqrt(sum_of_squares);
+///   factor [1] = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0.
+/// The 1e-6 is PyTorch's: runs can be compared with it digit by digit.
 TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, double max_norm, const Tensor& norm,
                   const Tensor& factor)
 
@@ -252,12 +261,17 @@ struct AdamWStep {
   double correction1, correction2;  // 1 - beta1^t, 1 - beta2^t
 };
 /// AdamW (Loshchilov & Hutter 2019, algorithm 2), with g = factor * gradient:
-///   m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
+///   m = beta1 m + (1 - beta1) g;
+///   v = beta2 v + (1 - beta2) g^2;
 ///   p = p - lr ((m / correction1) / (sqrt(v / correction2) + epsilon) + weight_decay p).
+/// The decay is multiplied by lr too, as in PyTorch; in the paper only by the schedule's factor.
 TAPEFORMER_KERNEL(adamw_step, const Tensor& p, const Tensor& gradient, const Tensor& factor,
                   const Tensor& m, const Tensor& v, const AdamWStep& step)
-/// SGD with momentum (Sutskever et al. 2013), g = factor * gradient + weight_decay p:
-///   velocity = momentum velocity + g; p = p - lr velocity. velocity is optional (momentum 0).
+/// SGD with momentum, g = factor * gradient + weight_decay p:
+///   velocity = momentum velocity + g;
+///   p = p - lr velocity.
+/// velocity is optional (momentum 0). This is PyTorch's form: Sutskever et al. 2013, eq. 1, have lr
+/// inside the velocity, which differs where lr changes.
 TAPEFORMER_KERNEL(sgd_step, const Tensor& p, const Tensor& gradient, const Tensor& factor,
                   const Tensor& velocity, double lr, double momentum, double weight_decay)
 

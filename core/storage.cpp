@@ -53,7 +53,12 @@ class CachingAllocator {
   void give_back(Buffer* buffer) {
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= buffer->in_use;
-    list_of(buffer->capacity).push_back(buffer);
+    try {
+      list_of(buffer->capacity).push_back(buffer);
+    } catch (const std::bad_alloc&) {  // no memory even for the list: the block is not kept
+      stats_.reserved_bytes -= buffer->capacity;
+      release(buffer);
+    }
   }
 
   void release_cached() {
@@ -61,11 +66,7 @@ class CachingAllocator {
     const auto release_list = [&](std::vector<Buffer*>& list) {
       for (Buffer* buffer : list) {
         stats_.reserved_bytes -= buffer->capacity;
-        if (buffer->mapped)
-          munmap(buffer->data, buffer->mapped);
-        else
-          std::free(buffer->data);
-        delete buffer;
+        release(buffer);
       }
       list.clear();
     };
@@ -85,6 +86,14 @@ class CachingAllocator {
   }
 
  private:
+  static void release(Buffer* buffer) {
+    if (buffer->mapped)
+      munmap(buffer->data, buffer->mapped);
+    else
+      std::free(buffer->data);
+    delete buffer;
+  }
+
   std::vector<Buffer*>& list_of(size_t capacity) {
     return capacity <= small_limit ? small_[capacity / small_step - 1] : large_[capacity];
   }

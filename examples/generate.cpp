@@ -14,10 +14,12 @@ using namespace tapeformer;
 
 int main(int argc, char** argv) {
   std::string checkpoint, prompt;
-  int64_t tokens = 400, threads = 0;
+  int64_t tokens = 400;
+  int threads = 0;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
   CLI::App app("Continues a prompt with a trained model.");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--checkpoint", checkpoint, "Folder of a run, or its model.safetensors")
       ->required();
   app.add_option("--prompt", prompt, "Text to continue");
@@ -34,15 +36,16 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "CPU threads; 0: all that this process may use");
   CLI11_PARSE(app, argc, argv);
   try {
-    if (threads != 0) set_num_threads(static_cast<int>(threads));
+    if (threads != 0) set_num_threads(threads);
     const LanguageModel language = load_language_model(checkpoint);
     std::fputs(prompt.c_str(), stdout);
     generate_text(*language.model, *language.tokenizer, prompt, tokens, sampling,
                   seed ? *seed : std::random_device{}(), [](const std::string& piece) {
-                    std::fputs(piece.c_str(), stdout);
+                    std::fwrite(piece.data(), 1, piece.size(), stdout);
                     std::fflush(stdout);
                   });
     std::fputc('\n', stdout);
+    check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "generate: %s\n", error.what());
     return 1;

@@ -11,7 +11,7 @@
 #include "data/stories.h"
 #include "examples/train_gpt_options.h"
 #include "train/diagnosis.h"
-#include "train/evaluation.h"
+#include "train/files.h"
 #include "train/format.h"
 #include "train/generation.h"
 #include "train/model_config.h"
@@ -30,21 +30,36 @@ void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
+// A new folder runs/1, runs/2, ...; creating it claims it.
 fs::path fresh_folder() {
+  fs::create_directories("runs");
   for (int i = 1;; ++i) {
     const fs::path folder = fs::path("runs") / std::to_string(i);
-    if (!fs::exists(folder)) return folder;
+    if (fs::create_directory(folder)) return folder;
   }
+}
+
+// The same number, or the same word.
+bool same_value(const std::string& a, const std::string& b) {
+  double x = 0, y = 0;
+  return a == b || (CLI::detail::lexical_cast(a, x) && CLI::detail::lexical_cast(b, y) && x == y);
 }
 
 // Replaces the options by those of the checkpoint. Options that shape the run and were given again
 // must agree with it.
 void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohmann::json& run) {
+  check(options.resume.empty() || options.out.empty() || options.resume == options.out, "--resume ",
+        options.resume, " and --out ", options.out, " name two runs; name one");
+  check(!options.overwrite && !options.doctor,
+        "--resume goes with neither --overwrite nor --doctor");
   if (!options.resume.empty()) options.out = options.resume;
+  if (fs::path(options.out).filename() == "model.safetensors")
+    options.out = fs::path(options.out).parent_path().string();
   check(!options.out.empty(), "--resume: which run? Name its folder: --resume runs/1");
   check(has_checkpoint(options.out), options.out, " holds no checkpoint to resume");
   run = nlohmann::json::parse(read_model_file(options.out).run, nullptr, false);
-  check(run.is_object() && run.contains("options") && run.contains("text"), options.out,
+  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
+  check(run.is_object() && is_text("options") && is_text("text") && is_text("data"), options.out,
         ": not a checkpoint of train_gpt");
   TrainGptOptions saved;
   CLI::App saved_app;
@@ -56,7 +71,8 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
     const auto kept = saved_app.get_option(option->get_name())->as<std::string>();
     const auto given = option->as<std::string>();
     check(
-        kept == given, option->get_name(), " ", given, ": the run in ", options.out, " has ", kept,
+        same_value(kept, given), option->get_name(), " ", given, ": the run in ", options.out,
+        " has ", kept,
         ", and a resumed run keeps it; leave the option out, or start a new run in another --out");
   }
   saved.data = options.data.empty() ? run.value("data", "") : options.data;
@@ -67,14 +83,13 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
   options = saved;
 }
 
-void refuse_to_overwrite(const TrainGptOptions& options) {
-  if (options.resuming || !fs::exists(options.out)) return;
-  const bool holds_run =
-      has_checkpoint(options.out) || fs::exists(fs::path(options.out) / "metrics.jsonl");
-  check(!holds_run || options.overwrite, options.out,
-        " holds a run already; go on with it by --resume, replace it by --overwrite, or choose "
-        "another --out");
-  if (holds_run) remove_checkpoint(options.out);
+bool holds_run(const fs::path& folder) {
+  return has_checkpoint(folder) || fs::exists(folder / "metrics.jsonl");
+}
+
+void set_threads(int64_t threads) {
+  check(threads >= 0 && threads <= 1024, "--threads must lie in 0 ... 1024, got ", threads);
+  if (threads > 0) set_num_threads(static_cast<int>(threads));
 }
 
 std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& text,
@@ -86,10 +101,12 @@ std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& 
 }
 
 void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& model,
-               const Tokenizer& tokenizer, std::optional<double> perfect) {
+               const Tokenizer& tokenizer) {
   const std::string out = options.out;
-  std::printf("\nA sample:\n%s\n\n",
-              generate_text(model, tokenizer, "", 400, {}, options.train.seed).c_str());
+  const std::string sample = generate_text(model, tokenizer, "", 400, {}, options.train.seed);
+  std::printf("\nA sample:\n");
+  std::fwrite(sample.data(), 1, sample.size(), stdout);
+  std::printf("\n\n");
   std::printf("checkpoint   %s/model.safetensors (best so far: best.safetensors, step %lld)\n",
               out.c_str(), static_cast<long long>(result.best_step));
   std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out.c_str(),
@@ -100,69 +117,37 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
   if (result.end == TrainResult::End::no_gain)
     std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
                 static_cast<long long>(options.train.patience));
-  if (perfect)
+  if (options.train.perfect_loss)
     std::printf(
         "entropy      %.4f nats per character: the loss of a model that knows the stories' "
         "grammar\n",
-        *perfect);
+        *options.train.perfect_loss);
   std::printf("final validation loss %.4f (perplexity %.3f) after %lld steps\n",
               result.validation_loss, std::exp(result.validation_loss),
               static_cast<long long>(result.steps));
 }
 
-int run(CLI::App& app, TrainGptOptions options) {
-  nlohmann::json saved_run;
-  if (app.count("--resume")) take_options_from_checkpoint(app, options, saved_run);
-  complete(options);
+void check_options(const TrainGptOptions& options) {
   check(options.device == "cpu", "--device ", options.device,
         ": this build computes on the CPU only; use --device cpu");
   check(options.dtype == "f32" || options.dtype == "f64", "--dtype ", options.dtype,
         ": this build trains in f32 or f64");
-  if (options.threads != 0) set_num_threads(static_cast<int>(options.threads));
-  if (options.out.empty() && !options.doctor) options.out = fresh_folder().string();
+  check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
+  check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
+            options.doctor,
+        options.out,
+        " holds a run already; go on with it by --resume, replace it by --overwrite, or "
+        "choose another --out");
+}
 
-  const Text text = options.data.empty()
-                        ? Text(generate_stories(1, 2'000'000), "the embedded stories")
-                        : Text::from_file(options.data);
-  if (options.resuming)
-    check(saved_run["text"] == text.fingerprint(), text.name(), " is not the text that the run in ",
-          options.out, " trains on; name the same text with --data");
-  const auto tokenizer = make_tokenizer(options.tokenizer, text.view());
-  const auto corpus = make_corpus(options, text, *tokenizer);
-  options.model.vocabulary = tokenizer->vocabulary_size();
-  GPT model(options.model, options.train.seed);
-  if (options.dtype == "f64") convert(model, DType::f64);
+int report_health(GPT& model, const Corpus& corpus) {
+  const HealthReport report = health_report(examine(model, corpus));
+  std::printf("%s", report.table.c_str());
+  return report.healthy ? 0 : 1;
+}
 
-  if (options.doctor) {
-    const HealthReport report = health_report(examine(model, *corpus));
-    std::printf("%s", report.table.c_str());
-    return report.healthy ? 0 : 1;
-  }
-  refuse_to_overwrite(options);
-
-  const std::optional<double> perfect =
-      options.data.empty() ? std::optional(stories_entropy_per_character()) : std::nullopt;
-  nlohmann::json run_json{
-      {"options", app.config_to_str(true)},
-      {"text", text.fingerprint()},
-      {"data", options.data.empty() ? "" : fs::absolute(options.data).string()}};
-  if (options.resuming) run_json = saved_run;
-  options.train.out = options.out;
-  options.train.perfect_loss = perfect;
-  options.train.description = {to_json(options.model), tokenizer->to_json(), run_json.dump(), 0};
-
-  Trainer trainer(model, *corpus, options.train);
-  if (options.resuming) trainer.resume();
-  std::fprintf(
-      stderr,
-      "%s parameters; %s training and %s validation tokens of %s; %d threads; files go to %s\n",
-      grouped(trainer.parameters().size()).c_str(), grouped(corpus->training_tokens()).c_str(),
-      grouped(corpus->validation_tokens()).c_str(), text.name().c_str(), num_threads(),
-      options.out.c_str());
-
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  Progress progress(options.steps, trainer.step());
+TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& model,
+                    const Tokenizer& tokenizer) {
   TrainEvents events;
   events.on_step = [&](int64_t step, const StepResult& result, double speed) {
     progress.update(step, result.loss, speed);
@@ -170,14 +155,70 @@ int run(CLI::App& app, TrainGptOptions options) {
   events.on_evaluation = [&](int64_t step, double loss) {
     std::string note = "step " + std::to_string(step) + ": validation loss " + fixed(loss, 4) +
                        " (perplexity " + fixed(std::exp(loss), 3) + ")";
-    if (perfect) note += ", a perfect model has " + fixed(*perfect, 4);
-    progress.note(note + "\n" + generate_text(model, *tokenizer, "", 160, {}, options.train.seed) +
-                  "\n");
+    if (options.train.perfect_loss)
+      note += ", a perfect model has " + fixed(*options.train.perfect_loss, 4);
+    const std::string sample = generate_text(model, tokenizer, "", 160, {}, options.train.seed);
+    progress.note(note + "\n" + sample + "\n");
   };
   events.should_stop = [] { return interrupted != 0; };
-  const TrainResult result = trainer.run(options.stop_after, events);
+  events.on_end = [&](TrainResult::End end) {
+    if (end == TrainResult::End::stopped)
+      progress.note("saved; go on with: train_gpt --resume " + options.out);
+  };
+  return events;
+}
+
+int run(CLI::App& app, TrainGptOptions options) {
+  nlohmann::json run;
+  if (app.count("--resume")) take_options_from_checkpoint(app, options, run);
+  complete(options);
+  check_options(options);
+  set_threads(options.threads);
+
+  const Text text = options.data.empty()
+                        ? Text(generate_stories(1, 2'000'000), "the embedded stories")
+                        : Text::from_file(options.data);
+  if (options.resuming)
+    check(run["text"] == text.fingerprint(), text.name(), " is not the text that the run in ",
+          options.out, " trains on; name the same text with --data");
+  const auto tokenizer = make_tokenizer(options.tokenizer, text.view());
+  const auto corpus = make_corpus(options, text, *tokenizer);
+  options.model.vocabulary = tokenizer->vocabulary_size();
+  GPT model(options.model, options.train.seed);
+  if (options.dtype == "f64") convert(model, DType::f64);
+  if (options.doctor) return report_health(model, *corpus);
+
+  if (!options.resuming) run = {{"options", app.config_to_str(true)}, {"text", text.fingerprint()}};
+  run["data"] = options.data.empty() ? "" : fs::absolute(options.data).string();
+  if (options.data.empty()) options.train.perfect_loss = stories_entropy_per_character();
+  if (options.out.empty()) options.out = fresh_folder().string();
+  options.train.out = options.out;
+  options.train.description = {to_json(options.model), tokenizer->to_json(),
+                               run.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+
+  Trainer trainer(model, *corpus, options.train);
+  fs::create_directories(options.out);
+  const FolderLock lock(options.out);
+  if (options.resuming) trainer.resume();
+  if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked
+  std::fprintf(stderr,
+               "%s parameters; %s training and %s validation tokens of %s; %d threads; "
+               "files go to %s\n",
+               grouped(parameter_count(model)).c_str(), grouped(corpus->training_tokens()).c_str(),
+               grouped(corpus->validation_tokens()).c_str(), text.name().c_str(), num_threads(),
+               options.out.c_str());
+
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  std::signal(SIGHUP, on_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+  const int64_t last =
+      options.stop_after ? std::min(options.stop_after, options.steps) : options.steps;
+  Progress progress(last, trainer.step());
+  const TrainResult result =
+      trainer.run(options.stop_after, show_on(progress, options, model, *tokenizer));
   progress.finish();
-  print_end(options, result, model, *tokenizer, perfect);
+  print_end(options, result, model, *tokenizer);
   return 0;
 }
 

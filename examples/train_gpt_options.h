@@ -40,6 +40,7 @@ inline std::string listed(const std::vector<std::string>& names) {
 inline void declare(CLI::App& app, TrainGptOptions& o) {
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_config("--config", "", "Read options from a file: lines such as layers=6");
 
   const auto add = [&app](const char* group, const char* name, auto& value,
@@ -70,7 +71,8 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
       ->configurable(false);
   flag("Run", "--doctor", o.doctor, "Take two steps, report every parameter, and exit")
       ->configurable(false);
-  add("Run", "--seed", o.train.seed, "Seed of weights, batches, dropout and samples");
+  add("Run", "--seed", o.train.seed, "Seed of weights, batches, dropout and samples")
+      ->check(CLI::NonNegativeNumber);
   add("Run", "--dtype", o.dtype, "f32 or f64");
   add("Run", "--device", o.device, "cpu");
 

@@ -16,7 +16,7 @@ struct AttentionConfig {
   int64_t kv_heads = 0;  ///< divides heads (Ainslie et al. 2023); 0: as many as heads
   bool causal = true;
   bool bias = true;
-  bool qk_norm = false;  ///< RMS norm of each head's queries and keys (Dehghani et al. 2023)
+  bool qk_norm = false;  ///< RMS norm of each head's queries and keys (after Henry et al. 2020)
   Position position = Position::none;  ///< rotary and alibi matter here
   double rotary_base = 10000;
 

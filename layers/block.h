@@ -16,7 +16,9 @@ class Block : public Module {
   /// Block number `index` of config.layers.
   Block(const TransformerConfig& config, int64_t index);
 
+  /// Takes the stream [B,T,C] through the block. With a cache, its tokens are the next T ones.
   void forward(Stream& stream, const Context& context, KVCache* cache = nullptr);
+  Mixes mixes() const { return residual_->mixes(); }
   void visit(Visitor& visitor) override;
 
   MultiHeadAttention attention;

@@ -72,9 +72,14 @@ Tensor GPT::loss(const Tensor& tokens, const Tensor& targets, const Context& con
 }
 
 GPT::Cache GPT::make_cache(int64_t batch) const {
+  check(config_.causal, "gpt: a model that is not causal cannot decode token by token");
   Cache cache;
-  for (const auto& block : blocks_)
+  for (const auto& block : blocks_) {
+    check(block->mixes() == Mixes::nothing, "gpt: the norm '", config_.norm,
+          "' mixes time steps or samples, so a token's output depends on more than those before it "
+          "and cannot be decoded over a cache");
     cache.push_back(block->attention.make_cache(batch, config_.context));
+  }
   return cache;
 }
 

@@ -1,5 +1,6 @@
 #include "layers/residual.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "layers/registry.h"
@@ -15,15 +16,21 @@ void Residual::visit(Visitor& visitor) {
     visitor.module("norm" + std::to_string(i + 1), *norms_[i]);
 }
 
+Mixes Residual::mixes() const {
+  Mixes most = Mixes::nothing;
+  for (const auto& norm : norms_) most = std::max(most, norm->mixes());
+  return most;
+}
+
 namespace {
 
 // {x + pending, N(x + pending)}, in one pass where something is pending.
-SumAndNorm settle(const Stream& stream, Norm& norm, const NormContext& context) {
+SumAndNorm sum_and_norm(const Stream& stream, Norm& norm, const NormContext& context) {
   if (stream.pending.defined()) return norm.add_forward(stream.x, stream.pending, 1, context);
   return {stream.x, norm.forward(stream.x, context)};
 }
 
-Tensor settled(const Stream& stream) {
+Tensor value_of(const Stream& stream) {
   return stream.pending.defined() ? stream.x + stream.pending : stream.x;
 }
 
@@ -31,7 +38,7 @@ struct Pre : Residual {
   explicit Pre(const ResidualOptions& o) : Residual(o.norm, o.channels, o.sublayers) {}
   void forward(Stream& stream, std::span<const SubLayer> f, const NormContext& context) override {
     for (size_t i = 0; i < f.size(); ++i) {
-      const auto [x, normed] = settle(stream, *norms_[i], context);
+      const auto [x, normed] = sum_and_norm(stream, *norms_[i], context);
       stream = {x, f[i](normed), {}};  // x + f(N(x))
     }
   }
@@ -41,7 +48,7 @@ struct Post : Residual {
   explicit Post(const ResidualOptions& o) : Residual(o.norm, o.channels, o.sublayers) {}
   void forward(Stream& stream, std::span<const SubLayer> f, const NormContext& context) override {
     for (size_t i = 0; i < f.size(); ++i) {
-      const Tensor x = settled(stream);
+      const Tensor x = value_of(stream);
       stream = {norms_[i]->add_forward(x, f[i](x), 1, context).norm, {}, {}};  // N(x + f(x))
     }
   }
@@ -50,7 +57,7 @@ struct Post : Residual {
 struct Parallel : Residual {
   explicit Parallel(const ResidualOptions& o) : Residual(o.norm, o.channels, 1) {}
   void forward(Stream& stream, std::span<const SubLayer> f, const NormContext& context) override {
-    const auto [x, normed] = settle(stream, *norms_[0], context);
+    const auto [x, normed] = sum_and_norm(stream, *norms_[0], context);
     Tensor sum = f[0](normed);
     for (const SubLayer& sublayer : f.subspan(1)) sum = sum + sublayer(normed);
     stream = {x, sum, {}};  // x + f1(N(x)) + f2(N(x))
@@ -60,9 +67,9 @@ struct Parallel : Residual {
 struct ResidualDual : Residual {
   explicit ResidualDual(const ResidualOptions& o) : Residual(o.norm, o.channels, o.sublayers) {}
   void forward(Stream& stream, std::span<const SubLayer> f, const NormContext& context) override {
-    Tensor dual = stream.dual.defined() ? stream.dual : settled(stream);
+    Tensor dual = stream.dual.defined() ? stream.dual : value_of(stream);
     for (size_t i = 0; i < f.size(); ++i) {
-      const Tensor x = settled(stream);
+      const Tensor x = value_of(stream);
       const Tensor y = f[i](x);
       dual = dual + y;                                                     // r + f(x)
       stream = {norms_[i]->add_forward(x, y, 1, context).norm, {}, dual};  // N(x + f(x))
@@ -76,10 +83,10 @@ std::unique_ptr<Residual> make(const ResidualOptions& options) {
 }
 
 Tensor finish_with_norm(const Stream& stream, Norm* norm, const NormContext& context) {
-  return settle(stream, *norm, context).norm;
+  return sum_and_norm(stream, *norm, context).norm;
 }
 
-Tensor finish_plain(const Stream& stream, Norm*, const NormContext&) { return settled(stream); }
+Tensor finish_plain(const Stream& stream, Norm*, const NormContext&) { return value_of(stream); }
 
 Tensor finish_dual(const Stream& stream, Norm* norm, const NormContext& context) {
   return stream.x + norm->forward(stream.dual, context);

@@ -1,11 +1,11 @@
 // The placement plug: every way of joining a sub-layer f, its norm N and the residual stream x.
 // A block hands over its list of sub-layers and does not know which way is in use.
 //
-//   pre            x = x + f(N(x)), one more norm at the end         (Xiong et al. 2020)
-//   post           x = N(x + f(x))                                   (Vaswani et al. 2017)
-//   parallel       x = x + f1(N(x)) + f2(N(x)), one norm for both    (Wang & Komatsuzaki 2021,
-//   GPT-J) residual-dual  x = N(x + f(x)), r = r + f(x); at the end x + N(r)  (Xie et al. 2023,
-//   ResiDual)
+//   pre            x = x + f(N(x)), one more norm at the end       Xiong et al. 2020
+//   post           x = N(x + f(x))                                 Vaswani et al. 2017
+//   parallel       x = x + f1(N(x)) + f2(N(x)), one norm for both  Wang & Komatsuzaki 2021 (GPT-J)
+//   residual-dual  x = N(x + f(x)), r = r + f(x); at the end x + N(r)
+//                                                                  Xie et al. 2023 (ResiDual)
 #pragma once
 
 #include <functional>
@@ -35,6 +35,8 @@ class Residual : public Module {
                        const NormContext& context) = 0;
   /// Reports norm1, norm2, ...
   void visit(Visitor& visitor) override;
+  /// What its norms mix, the most of them.
+  Mixes mixes() const;
 
  protected:
   Residual(const NormFactory& norm, int64_t channels, int count);

@@ -37,10 +37,12 @@ double Optimizer::step(double lr, double max_norm) {
         max_norm);
   kernels::sum_of_squares(parameters_.gradients(), sum_of_squares_);
   kernels::clip_factor(sum_of_squares_, max_norm, norm_, factor_);
+  const double norm = norm_.item();
+  if (!std::isfinite(norm)) return norm;
   ++steps_;
   update(0, parameters_.decaying(), factor_, lr, true);
   update(parameters_.decaying(), parameters_.size(), factor_, lr, false);
-  return norm_.item();
+  return norm;
 }
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)
@@ -50,7 +52,7 @@ AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)
       v_(zeros_beside(parameters)) {
   check_fraction("beta1", options.beta1);
   check_fraction("beta2", options.beta2);
-  check(options.epsilon >= 0, "optimizer: epsilon must be at least 0, got ", options.epsilon);
+  check(options.epsilon > 0, "optimizer: epsilon must be positive, got ", options.epsilon);
   check(options.weight_decay >= 0, "optimizer: weight_decay must be at least 0, got ",
         options.weight_decay);
 }

@@ -294,6 +294,15 @@ TEST_CASE("attention_says_what_does_not_fit") {
   CHECK_THROWS_WITH(
       attention(x, x, x, {.heads = 2, .lengths = Tensor::from<int32_t>({1, 2, 3})}),
       ContainsSubstring("lengths must be i32 [2], one for each sequence, got i32 [3]"));
+  CHECK_THROWS_WITH(attention(x, cast(x, DType::f64), x, {.heads = 2}),
+                    ContainsSubstring("attention: dtypes differ: q is f32, k is f64"));
+  CHECK_THROWS_WITH(attention(x, x, cast(x, DType::f64), {.heads = 2}),
+                    ContainsSubstring("attention: dtypes differ: q is f32, v is f64"));
+  const Tensor integers = Tensor::zeros({2, 5, 12}, DType::i32);
+  CHECK_THROWS_WITH(attention(integers, {.heads = 2}),
+                    ContainsSubstring("attention: computes in f32 or f64, got i32"));
+  CHECK_THROWS_WITH(rotary(integers, 2, 6),
+                    ContainsSubstring("rotary: computes in f32 or f64, got i32"));
   CHECK_THROWS_WITH(attention_cached(x, x, x, 6, {.heads = 2}),
                     ContainsSubstring("attention_cached: 6 keys of a cache of 5"));
   CHECK_THROWS_WITH(rotary(x, 4, 3), ContainsSubstring("must be even, got 3"));

@@ -186,6 +186,16 @@ TEST_CASE("gradients_of_powers_at_zero_are_finite_where_the_limit_is") {
   CHECK(gradient(e).to_vector<float>() == std::vector<float>{0, 0});
 }
 
+TEST_CASE("gradients_of_a_division_by_a_tiny_number_do_not_overflow") {
+  const Tensor a = requires_gradient(Tensor::from<float>({1e-25f, 2e-25f}));
+  const Tensor b = requires_gradient(Tensor::from<float>({1e-25f, -4e-25f}));
+  Tape tape;
+  tape.backward(sum(a / b));
+  CHECK(gradient(a).data<float>()[0] == Approx(1e25));
+  CHECK(gradient(b).data<float>()[0] == Approx(-1e25));
+  CHECK(gradient(b).data<float>()[1] == Approx(-1.25e24));
+}
+
 TEST_CASE("a_nan_is_never_hidden") {
   const Tensor x = Tensor::full({40}, std::nan(""));
   for (const UnaryOperation f :
@@ -227,6 +237,8 @@ TEST_CASE("where_chooses_and_sends_gradients_only_to_the_chosen") {
   const Tensor large = Tensor::from<int32_t>({1, 0, 0, 1}, {2, 2});
   CHECK(gradcheck([&](const Inputs& in) { return where(large, in[0], in[1]); },
                   {random_tensor({2}, 1), random_tensor({}, 2)}));
+  CHECK(gradcheck([&](const Inputs& in) { return where(large, in[0], in[0]) * in[0]; },
+                  {random_tensor({2}, 1)}));
 }
 
 TEST_CASE("masked_fill_hides_infinities_and_stops_their_gradient") {

@@ -202,6 +202,17 @@ TEST_CASE("gpt2_has_124_million_parameters") {
   CHECK(parameter_count(model) == 57 * c + 24 * c + 2 * block + 2 * c);
 }
 
+TEST_CASE("a_norm_that_mixes_time_refuses_cached_decoding") {
+  struct Mixing : NoNorm {
+    Mixes mixes() const override { return Mixes::time; }
+  };
+  register_norm("mixing", [](int64_t) { return std::make_unique<Mixing>(); });
+  TransformerConfig config = tiny();
+  config.norm = "mixing";
+  GPT model(config);
+  CHECK_THROWS_WITH(model.make_cache(), ContainsSubstring("'mixing' mixes time"));
+}
+
 TEST_CASE("configurations_that_make_no_sense_are_refused") {
   const auto refused = [](TransformerConfig config) { GPT model(config); };
   TransformerConfig config = tiny();

@@ -286,6 +286,13 @@ TEST_CASE("linear_gradients") {
                 {random_tensor({5, 7}, 4)});
   INFO(aliased.message);
   CHECK(aliased);
+  const GradcheckResult all_alike = gradcheck(
+      [](const std::vector<Tensor>& in) {
+        return linear(in[0], reshape(in[0], {1, 1}), in[0], Activation::gelu);
+      },
+      {random_tensor({1}, 5)});
+  INFO(all_alike.message);
+  CHECK(all_alike);
 }
 
 TEST_CASE("bias_gradient_over_many_rows_equals_the_plain_sum") {
@@ -319,10 +326,18 @@ TEST_CASE("products_say_what_does_not_fit") {
                     ContainsSubstring("matmul: leading sizes differ: a [2, 4, 8], b [3, 8, 5]"));
   CHECK_THROWS_WITH(matmul(Tensor::zeros({8}), b), ContainsSubstring("matmul: needs matrices"));
   CHECK_THROWS_WITH(matmul(a, Tensor::zeros({8, 3}, DType::f64)),
-                    "matmul: dtypes differ: a f32, b f64");
+                    ContainsSubstring("matmul: dtypes differ: a is f32, b is f64; convert one"));
   CHECK_THROWS_WITH(matmul(Tensor::zeros({2, 2}, DType::i32), Tensor::zeros({2, 2}, DType::i32)),
                     ContainsSubstring("matmul: computes in f32 or f64, got i32"));
   CHECK_THROWS_WITH(linear(a, b), "linear: inner sizes differ: x [4, 8], weight [6, 3]");
+  CHECK_THROWS_WITH(linear(a, Tensor::zeros({3, 8}, DType::f64)),
+                    ContainsSubstring("linear: dtypes differ: x is f32, weight is f64"));
+  CHECK_THROWS_WITH(linear(a, Tensor::zeros({3, 8}), Tensor::zeros({3}, DType::f64)),
+                    ContainsSubstring("linear: dtypes differ: x is f32, bias is f64"));
+  CHECK_THROWS_WITH(linear(Tensor::zeros({4, 8}, DType::i32), Tensor::zeros({3, 8}, DType::i32)),
+                    ContainsSubstring("linear: computes in f32 or f64, got i32"));
+  CHECK_THROWS_WITH(swiglu(Tensor::zeros({2, 4}, DType::i32)),
+                    ContainsSubstring("swiglu: computes in f32 or f64, got i32"));
   CHECK_THROWS_WITH(linear(a, Tensor::zeros({8})),
                     ContainsSubstring("weight must be [outputs, inputs]"));
   CHECK_THROWS_WITH(linear(a, Tensor::zeros({3, 8}), Tensor::zeros({8})),

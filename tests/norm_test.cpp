@@ -166,6 +166,22 @@ TEST_CASE("one_tensor_may_be_several_inputs_of_a_norm") {
         return out.sum * out.norm;
       },
       rows));
+  CHECK(gradcheck([](const Inputs& in) { return layer_norm(in[0], in[1], in[1], 0.1); },
+                  {rows[0], channels[0]}));
+  for (const double alpha : {1.0, 0.3}) {
+    CHECK(gradcheck(
+        [=](const Inputs& in) {
+          const SumAndNorm out = add_layer_norm(in[0], in[0], alpha, in[0], in[0], 0.1);
+          return out.sum * out.norm;
+        },
+        channels));
+    CHECK(gradcheck(
+        [=](const Inputs& in) {
+          const Tensor constant = random_tensor({7}, 5);
+          return add_rms_norm(constant, in[0], alpha, in[0], 0.1).norm;
+        },
+        channels));
+  }
 }
 
 // The gradient of the sum goes to x and residual in one buffer; both get more from elsewhere.
@@ -259,7 +275,8 @@ TEST_CASE("norms_say_what_does_not_fit") {
   CHECK_THROWS_WITH(layer_norm(x, Tensor::zeros({3}), {}),
                     "layer_norm: gamma must be [4] beside x [2, 4], got [3]");
   CHECK_THROWS_WITH(layer_norm(x, {}, Tensor::zeros({4}, DType::f64)),
-                    "layer_norm: dtypes differ: x is f32, beta is f64");
+                    "layer_norm: dtypes differ: x is f32, beta is f64; convert one with cast(x, "
+                    "DType::f32)");
   CHECK_THROWS_WITH(rms_norm(x, {}, -1.0), "rms_norm: epsilon must not be negative, got -1");
   CHECK_THROWS_WITH(rms_norm(Tensor::zeros({}), {}),
                     "rms_norm: needs at least one channel in the last dimension, got shape []");

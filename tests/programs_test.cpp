@@ -190,6 +190,8 @@ TEST_CASE("a_folder_with_a_run_is_refused_unless_told_otherwise") {
   const Outcome refused = desk.train("--out run --steps 2");
   CHECK(refused.status != 0);
   CHECK_THAT(refused.err, ContainsSubstring("--resume") && ContainsSubstring("--overwrite"));
+  CHECK(desk.train("--out run --steps 2 --overwrite --accumulate 0").status != 0);
+  CHECK(has_checkpoint(desk / "run"));  // a mistake costs nothing
   CHECK(desk.train("--out run --steps 2 --overwrite").status == 0);
   REQUIRE(desk.train("--steps 1").status == 0);
   REQUIRE(desk.train("--steps 1").status == 0);

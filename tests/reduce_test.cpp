@@ -4,6 +4,7 @@
 
 #include "autograd/gradcheck.h"
 #include "autograd/ops.h"
+#include "core/cpu/parallel.h"
 #include "core/threads.h"
 #include "tests/catch.h"
 #include "tests/random_tensor.h"
@@ -129,6 +130,15 @@ TEST_CASE("sum_of_squares_is_accumulated_in_double") {
   const Tensor x = Tensor::full({3000001}, 1e-3), y = Tensor::empty({1});
   kernels::sum_of_squares(x, y);
   CHECK(y.item() == Approx(3000001 * 1e-6).epsilon(1e-6));
+}
+
+TEST_CASE("an_error_on_another_thread_reaches_the_caller") {
+  const int threads = num_threads();
+  set_num_threads(2);
+  CHECK_THROWS_WITH(
+      cpu::parallel_for(8, true, [](int64_t i) { check(i != 5, "piece ", i, " failed"); }),
+      "piece 5 failed");
+  set_num_threads(threads);
 }
 
 TEST_CASE("reductions_do_not_depend_on_threads") {

@@ -1,4 +1,5 @@
 // Operations that move elements: reshape, permute, slice, concat, stack.
+#include <cmath>
 #include <numeric>
 
 #include "autograd/gradcheck.h"
@@ -128,6 +129,24 @@ TEST_CASE("overlapping_slices_add_their_gradients_and_the_rest_gets_zero") {
       {random_tensor({5, 3}, 1), random_tensor({3, 3}, 2)}));
 }
 
+TEST_CASE("the_gradient_of_a_slice_overwrites_what_was_there_and_adds_where_it_should") {
+  const Shape shape{3, 4, 5};
+  for (int dim = 0; dim < 3; ++dim)
+    for (int64_t begin = 0; begin <= shape[dim]; ++begin)
+      for (int64_t end = begin; end <= shape[dim]; ++end) {
+        const Tensor dy = random_tensor(shape.with(dim, end - begin), 1);
+        const Tensor fresh = Tensor::full(shape, NAN, DType::f64);
+        const Tensor added = Tensor::full(shape, 1, DType::f64);
+        kernels::slice_backward(dy, dim, begin, Destination{fresh});
+        kernels::slice_backward(dy, dim, begin, Destination{added, true});
+        const Tensor before = Tensor::zeros(shape.with(dim, begin), DType::f64);
+        const Tensor after = Tensor::zeros(shape.with(dim, shape[dim] - end), DType::f64);
+        const Tensor expected = concat({before, dy, after}, dim);
+        REQUIRE(fresh.to_vector<double>() == expected.to_vector<double>());
+        REQUIRE(added.to_vector<double>() == (expected + 1.0).to_vector<double>());
+      }
+}
+
 TEST_CASE("gradient_passed_through_reshape_is_not_overwritten_by_others") {
   // One gradient buffer travels through reshape and add to three places; each must see its own sum.
   CHECK(gradcheck(
@@ -161,7 +180,7 @@ TEST_CASE("shape_mistakes_are_explained") {
                     ContainsSubstring("concat: shapes differ beyond dimension 1: [2, 3] and [3, "
                                       "2]"));
   CHECK_THROWS_WITH(concat({x, Tensor::zeros({2, 3}, DType::f64)}, 0),
-                    ContainsSubstring("concat: dtypes differ: f32 and f64; convert with cast"));
+                    ContainsSubstring("concat: dtypes differ: the first is f32, another is f64"));
   CHECK_THROWS_WITH(stack({x, Tensor::zeros({3})}),
                     ContainsSubstring("stack: shapes differ: [2, 3] and [3]"));
   CHECK_THROWS_WITH(stack({x}, 3), ContainsSubstring("takes a new dimension at 0 to 2, got 3"));

@@ -71,13 +71,6 @@ TEST_CASE("sigmoid_is_right_to_4_ulp") {
   CHECK(simd::sigmoid(infinity) == 1);
 }
 
-TEST_CASE("erf_is_right_to_4_ulp") {
-  CHECK(worst_error([](float x) { return simd::erf(x); }, [](double x) { return std::erf(x); }) <
-        4);
-  CHECK(simd::erf(infinity) == 1);
-  CHECK(std::signbit(simd::erf(-0.0f)));
-}
-
 TEST_CASE("normal_distribution_is_right_to_2e-7") {
   double worst = 0;
   for (float x = -30; x < 30; x += 1.0f / 1024) {

@@ -189,6 +189,14 @@ TEST_CASE("recompute_returns_inputs_and_parameters_with_their_gradients") {
   CHECK(gradient_values(w) == std::vector<double>{10 + 2});
 }
 
+TEST_CASE("nested_recompute_of_a_constant_reaches_the_parameters_within") {
+  const Tensor x = Tensor::from<double>({2, 3}), w = leaf({5, 7});
+  Tape tape;
+  const auto inner = [&](const Tensor& h) { return h * w; };
+  tape.backward(sum(recompute([&](const Tensor& h) { return recompute(inner, h) * 2.0; }, x)));
+  CHECK(gradient_values(w) == std::vector<double>{4, 6});
+}
+
 TEST_CASE("recompute_refuses_tensors_that_bypass_its_inputs") {
   const Tensor x = leaf({2});
   Tape tape;
@@ -225,8 +233,8 @@ TEST_CASE("gradcheck_finds_a_wrong_backward_and_says_where") {
   CHECK(!result);
   CHECK_THAT(result.message, ContainsSubstring("input 0, element"));
   CHECK_THAT(result.message, ContainsSubstring("analytic"));
-  CHECK(
-      gradcheck([](const std::vector<Tensor>& in) { return in[0] * in[0]; }, {random_tensor({3}, 4)}));
+  CHECK(gradcheck([](const std::vector<Tensor>& in) { return in[0] * in[0]; },
+                  {random_tensor({3}, 4)}));
 }
 
 TEST_CASE("dropout_without_a_random_scope_says_how_to_make_one") {

@@ -156,6 +156,61 @@ TEST_CASE("a_loss_that_is_not_finite_stops_the_run_and_names_step_and_operation"
   CHECK(again.train(0, true).size() == 15);
 }
 
+TEST_CASE("weights_that_are_not_finite_are_never_saved") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  GPT model(run.config, 3);
+  Trainer trainer(model, *run.corpus, run.options);
+  TrainEvents events;
+  events.on_step = [&](int64_t step, const StepResult&, double) {
+    if (step != 10) return;  // an evaluation and a checkpoint are due right after
+    for (const NamedTensor& entry : named_parameters(model))
+      if (entry.name == "final_norm.bias") entry.tensor.data<float>()[0] = NAN;
+  };
+  CHECK_THROWS_WITH(trainer.run(0, events), ContainsSubstring("step 10"));
+  CHECK(read_model_file(folder / "out").step == 5);
+}
+
+TEST_CASE("a_gradient_that_is_not_finite_leaves_the_parameters_as_they_are") {
+  Run run;
+  GPT model(run.config, 3);
+  Parameters parameters(model);
+  AdamW optimizer(parameters);
+  parameters.zero_gradients();
+  parameters.gradients().data<float>()[3] = NAN;
+  const auto before = parameters.values().to_vector<float>();
+  CHECK(std::isnan(optimizer.step(0.1, 1.0)));
+  CHECK(parameters.values().to_vector<float>() == before);
+  CHECK(optimizer.steps() == 0);
+}
+
+TEST_CASE("a_warm_training_loop_asks_the_system_for_no_memory") {
+  Run run;
+  run.options.eval_every = 0;
+  GPT model(run.config, 3);
+  Trainer trainer(model, *run.corpus, run.options);
+  size_t warm = 0;
+  TrainEvents events;
+  events.on_step = [&](int64_t step, const StepResult&, double) {
+    const size_t requests = memory_stats().system_requests;
+    if (step == 3) warm = requests;
+    if (step > 3) CHECK(requests == warm);
+  };
+  trainer.run(0, events);
+}
+
+TEST_CASE("an_evaluation_at_the_end_alone_is_in_the_metrics_too") {
+  TemporaryFolder folder;
+  Run run(folder / "out");
+  run.options.eval_every = 0;
+  TrainResult result;
+  run.train(0, false, &result);
+  const auto metrics = read_metrics(folder / "out" / "metrics.jsonl");
+  CHECK(metrics.back().val_loss == result.validation_loss);
+  CHECK(result.best_step == 20);
+  CHECK(fs::exists(folder / "out" / "best.safetensors"));
+}
+
 TEST_CASE("a_weight_that_is_not_finite_is_named") {
   Run run;
   GPT model(run.config, 3);

@@ -120,6 +120,9 @@ ModelFile description_of(const Safetensors& file) {
   model.tokenizer = text_of(file, "tokenizer");
   model.run = text_of(file, "run");
   read_number(file, "step", model.step);
+  model.tensors = static_cast<int64_t>(file.entries().size());
+  for (const Safetensors::Entry& entry : file.entries())
+    if (entry.dtype == safetensors_name(DType::f64)) model.dtype = DType::f64;
   return model;
 }
 
@@ -167,6 +170,7 @@ void remove_checkpoint(const fs::path& folder) {
   fs::remove(folder / model_name, error);
   check(!error, "checkpoint: cannot remove ", (folder / model_name).string(), ": ",
         error.message());
+  fs::remove(folder / "best.safetensors", error);
   remove_training_files(folder);
   remove_stray_temporaries(folder);
 }

@@ -1,7 +1,6 @@
 // Checkpoints: the state of a training run in a folder, complete at every moment.
 //
-//   model.safetensors            weights and buffers by name; in its metadata what the model is,
-//   and
+//   model.safetensors            weights and buffers by name; in its metadata what the model is, and
 //                                the step
 //   training-<step>.safetensors  the optimizer's state by name; in its metadata the TrainingState
 //
@@ -26,6 +25,9 @@ struct ModelFile {
   std::string tokenizer{};  // JSON: the tokenizer
   std::string run{};        // JSON: the options of the run that trains it
   int64_t step = 0;         // updates behind these weights
+  // What its tensors say, when it was read:
+  DType dtype = DType::f32;
+  int64_t tensors = 0;
 };
 
 /// What a run needs to go on, beside the weights and the optimizer's tensors.

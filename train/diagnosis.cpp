@@ -28,9 +28,15 @@ double norm_of(const Tensor& x) {
 
 }  // namespace
 
+std::string first_tensor_not_finite(Module& module) {
+  for (const NamedTensor& entry : named_tensors(module))
+    if (!all_finite(entry.tensor)) return entry.name;
+  return "";
+}
+
 std::string first_operation_not_finite(GPT& model, const Batch& batch, const RandomKey& key) {
-  for (const NamedTensor& entry : named_tensors(model))
-    if (!all_finite(entry.tensor)) return "'" + entry.name + "' itself is not finite";
+  const std::string tensor = first_tensor_not_finite(model);
+  if (!tensor.empty()) return "'" + tensor + "' itself is not finite";
   const RandomScope random(key);
   std::ostringstream found;
   int64_t count = 0;

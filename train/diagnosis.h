@@ -10,6 +10,9 @@
 
 namespace tapeformer {
 
+/// The name of the module's first tensor with an element that is not finite; empty when there is
+/// none.
+std::string first_tensor_not_finite(Module& module);
 /// Runs the forward pass again and names the first operation whose output is not finite, its place
 /// in the order of operations, and the shape.
 std::string first_operation_not_finite(GPT& model, const Batch& batch, const RandomKey& key);

@@ -1,6 +1,7 @@
 #include "train/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,5 +135,15 @@ void remove_stray_temporaries(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
     if (is_temporary(entry.path().filename().string())) fs::remove(entry.path(), ignored);
 }
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : descriptor_(open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
+  check(descriptor_ >= 0, folder.string(), ": cannot write here: ", std::strerror(errno));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  close(descriptor_);
+  fail(folder.string(), " is in use by another process; wait for it, or choose another folder");
+}
+
+FolderLock::~FolderLock() { close(descriptor_); }
 
 }  // namespace tapeformer

@@ -58,6 +58,19 @@ class FileReader {
 /// The whole content of a file.
 std::string read_file(const std::filesystem::path& path);
 
+/// Holds a folder for this process while it lives, by an advisory lock on the file `.lock` in it.
+class FolderLock {
+ public:
+  /// Throws Error when another process holds the folder, or when it cannot be written to.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 /// Removes temporary files of write_file_atomically that a killed process left in a folder.
 void remove_stray_temporaries(const std::filesystem::path& folder);
 

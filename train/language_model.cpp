@@ -7,7 +7,12 @@ namespace tapeformer {
 LanguageModel load_language_model(const std::filesystem::path& folder_or_file) {
   LanguageModel result;
   result.description = read_model_file(folder_or_file);
-  result.model = std::make_unique<GPT>(config_from_json(result.description.config));
+  const TransformerConfig config = config_from_json(result.description.config);
+  // Before memory is spent on it: every block has tensors of its own.
+  check(config.layers <= result.description.tensors, folder_or_file.string(), ": ", config.layers,
+        " layers are more than its ", result.description.tensors, " tensors");
+  result.model = std::make_unique<GPT>(config);
+  convert(*result.model, result.description.dtype);
   result.tokenizer = Tokenizer::from_json(result.description.tokenizer);
   load_model(folder_or_file, *result.model);
   return result;

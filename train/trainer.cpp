@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "train/diagnosis.h"
 #include "train/evaluation.h"
@@ -65,22 +66,36 @@ Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
 void Trainer::resume() {
   load_model(options_.out, model_);
   state_ = load_training(options_.out, optimizer_);
+  check(state_.seed == options_.seed, "training: the run in ", options_.out, " has seed ",
+        state_.seed, ", and a resumed run keeps it; got ", options_.seed);
 }
 
 bool Trainer::due(int64_t every) const {
-  return every > 0 && (state_.step % every == 0 || state_.step == options_.schedule.steps);
+  return state_.step == options_.schedule.steps || (every > 0 && state_.step % every == 0);
+}
+
+bool Trainer::no_gain() const {
+  return options_.patience > 0 && state_.evaluations_without_gain >= options_.patience;
 }
 
 void Trainer::save() {
   if (options_.out.empty()) return;
+  const std::string broken = first_tensor_not_finite(model_);
+  if (!broken.empty())
+    fail("training: after step ", state_.step, " '", broken,
+         "' is not finite; the last good checkpoint is kept; a lower --lr may help");
   options_.description.step = state_.step;
   save_checkpoint(options_.out, options_.description, model_, optimizer_, state_);
-  write_curves(options_.out, read_metrics(options_.out / "metrics.jsonl"), options_.perfect_loss);
 }
 
-void Trainer::evaluate_now(const TrainEvents& events) {
-  const double loss = evaluate(model_, corpus_, options_.eval_batches);
+double Trainer::evaluate_now(const TrainEvents& events) {
+  const bool at_the_end = state_.step == options_.schedule.steps;
+  const double loss = evaluate(model_, corpus_, at_the_end ? 0 : options_.eval_batches);
+  if (!std::isfinite(loss))
+    fail("training: the validation loss after step ", state_.step, " is ", loss,
+         "; the last good checkpoint is kept; a lower --lr may help");
   if (metrics_) metrics_->write({.step = state_.step, .val_loss = loss});
+  ++state_.evaluations_without_gain;
   if (loss < state_.best_loss) {
     state_.best_loss = loss;
     state_.best_step = state_.step;
@@ -88,14 +103,37 @@ void Trainer::evaluate_now(const TrainEvents& events) {
     options_.description.step = state_.step;
     if (!options_.out.empty())
       save_model(options_.out / "best.safetensors", options_.description, model_);
-  } else {
-    ++state_.evaluations_without_gain;
   }
+  draw_curves();
   if (events.on_evaluation) events.on_evaluation(state_.step, loss);
+  return loss;
+}
+
+void Trainer::draw_curves() const {
+  if (!options_.out.empty())
+    write_curves(options_.out, read_metrics(options_.out / "metrics.jsonl"), options_.perfect_loss);
+}
+
+void Trainer::train_step(const TrainEvents& events) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const double lr = learning_rate(options_.schedule, state_.step);
+  const StepResult result = training_step(model_, parameters_, optimizer_, corpus_, state_.step,
+                                          options_.accumulate, lr, options_.clip, options_.seed);
+  const std::chrono::duration<double> seconds = Clock::now() - start;
+  const double speed = result.tokens / seconds.count();
+  ++state_.step;
+  state_.tokens_seen += result.tokens;
+  if (metrics_)
+    metrics_->write({.step = state_.step,
+                     .train_loss = result.loss,
+                     .lr = lr,
+                     .grad_norm = result.grad_norm,
+                     .tokens_per_second = speed});
+  if (events.on_step) events.on_step(state_.step, result, speed);
 }
 
 TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
-  using Clock = std::chrono::steady_clock;
   const int64_t steps = options_.schedule.steps;
   const int64_t last = stop_after > 0 ? std::min(stop_after, steps) : steps;
   const int64_t save_every = options_.save_every ? options_.save_every : options_.eval_every;
@@ -105,48 +143,32 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
     metrics_ = std::make_unique<MetricsWriter>(options_.out / "metrics.jsonl",
                                                state_.step == 0 ? 0 : state_.step + 1);
   }
+  double loss = std::numeric_limits<double>::quiet_NaN();
   if (state_.step == 0) {
-    if (options_.eval_every > 0) evaluate_now(events);
     save();
+    if (due(options_.eval_every)) loss = evaluate_now(events);
   }
 
-  TrainResult result;
   int64_t saved_step = state_.step;
-  while (state_.step < last) {
-    const auto start = Clock::now();
-    const double lr = learning_rate(options_.schedule, state_.step);
-    const StepResult step = training_step(model_, parameters_, optimizer_, corpus_, state_.step,
-                                          options_.accumulate, lr, options_.clip, options_.seed);
-    const double speed = step.tokens / std::chrono::duration<double>(Clock::now() - start).count();
-    ++state_.step;
-    state_.tokens_seen += step.tokens;
-    if (metrics_)
-      metrics_->write({.step = state_.step,
-                       .train_loss = step.loss,
-                       .lr = lr,
-                       .grad_norm = step.grad_norm,
-                       .tokens_per_second = speed});
-    if (events.on_step) events.on_step(state_.step, step, speed);
-    if (due(options_.eval_every)) evaluate_now(events);
+  bool stopped = false;
+  while (state_.step < last && !no_gain() && !stopped) {
+    train_step(events);
+    if (due(options_.eval_every)) loss = evaluate_now(events);
     if (due(save_every)) {
       save();
       saved_step = state_.step;
     }
-    if (options_.patience > 0 && state_.evaluations_without_gain >= options_.patience) {
-      result.end = TrainResult::End::no_gain;
-      break;
-    }
-    if (events.should_stop && events.should_stop()) break;
+    stopped = events.should_stop && events.should_stop();
   }
   if (saved_step != state_.step) save();
+  draw_curves();
 
-  if (state_.step < steps && result.end == TrainResult::End::finished)
-    result.end = TrainResult::End::stopped;
-  result.steps = state_.step;
-  result.validation_loss = evaluate(model_, corpus_);
-  result.best_loss = state_.best_loss;
-  result.best_step = state_.best_step;
-  return result;
+  using End = TrainResult::End;
+  const End end = state_.step == steps ? End::finished : no_gain() ? End::no_gain : End::stopped;
+  if (events.on_end) events.on_end(end);
+  const bool evaluated = state_.step == steps && std::isfinite(loss);
+  return {end, state_.step, evaluated ? loss : evaluate(model_, corpus_), state_.best_loss,
+          state_.best_step};
 }
 
 }  // namespace tapeformer

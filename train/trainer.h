@@ -47,19 +47,21 @@ struct TrainOptions {
   std::optional<double> perfect_loss;  ///< of a model that knows the source, for the plot
 };
 
-/// What a program may want to know or decide while training runs. All optional.
-struct TrainEvents {
-  std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
-  std::function<void(int64_t step, double validation_loss)> on_evaluation;
-  std::function<bool()> should_stop;  ///< asked after every step: save and return?
-};
-
 struct TrainResult {
   enum class End { finished, stopped, no_gain } end = End::finished;
   int64_t steps = 0;           ///< updates behind the final weights
   double validation_loss = 0;  ///< of the final weights, over the whole validation part
   double best_loss = 0;        ///< over the evaluations
   int64_t best_step = 0;
+};
+
+/// What a program may want to know or decide while training runs. All optional.
+struct TrainEvents {
+  std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
+  std::function<void(int64_t step, double validation_loss)> on_evaluation;
+  std::function<bool()> should_stop;  ///< asked after every step: save and return?
+  /// The last checkpoint is on the disk; the final evaluation of a run that stopped is still to come.
+  std::function<void(TrainResult::End)> on_end;
 };
 
 class Trainer {
@@ -70,16 +72,20 @@ class Trainer {
   /// Goes on from the checkpoint in options.out.
   void resume();
   /// Trains until `stop_after` updates are done (0: all). The first checkpoint is of step 0; a run
-  /// that ends, for whatever reason but an exception, leaves one of its last step.
+  /// that ends, for whatever reason but an exception, leaves one of its last step. Weights that are
+  /// not finite throw and are never saved.
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
   int64_t step() const { return state_.step; }
   Parameters& parameters() { return parameters_; }
 
  private:
-  void evaluate_now(const TrainEvents& events);
+  void train_step(const TrainEvents& events);
+  double evaluate_now(const TrainEvents& events);
   void save();
+  void draw_curves() const;
   bool due(int64_t every) const;
+  bool no_gain() const;
 
   GPT& model_;
   const Corpus& corpus_;

@@ -39,6 +39,7 @@ T* thread_scratch(int64_t n) {
   thread_local std::unique_ptr<T[], Release> memory;
   thread_local int64_t size = 0;
   if (size < n) {
+    size = 0;  // should the allocation throw
     memory.reset();
     memory.reset(static_cast<T*>(::operator new[](n * sizeof(T), std::align_val_t{64})));
     size = n;

@@ -104,6 +104,8 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
                                lse.data<T>(),          dout.data<T>(),  HeadRows<T>(dq),
                                HeadRows<T>(dk),        HeadRows<T>(dv), dq.accumulate,
                                dk.accumulate,          dv.accumulate};
+    // A key-value head is one task: so dk and dv are summed in one place and in one order, and the
+    // scores are computed once for all three gradients. More than B K threads find no work.
     const int64_t B = shape.batch, K = shape.kv_heads;
     const bool parallel =
         worth_threads(B * shape.heads, shape.queries, shape.keys, shape.head_size);

@@ -49,7 +49,7 @@ struct Div {
   }
   template <bool first, class T>
   static T partial(T a, T b) {
-    return first ? T(1) / b : -a / (b * b);
+    return first ? T(1) / b : -(a / b) / b;  // b * b could leave the range of T
   }
 };
 // d a^b = b a^(b-1) da + a^b log(a) db. Where a factor of 0 meets an infinite one, 0 is the limit.

@@ -64,12 +64,13 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
     using T = decltype(type);
     const int64_t N = rows_of(x), C = x.dim(-1);
     if (N == 0) return;
-    const Tensor gain = or_constant(gamma, 1, x), shift = or_constant(beta, 0, x);
+    const Tensor gain = or_constant(gamma, 1, x);
+    const Tensor shift = centred ? or_constant(beta, 0, x) : Tensor{};
     const Forward<T> a{C,
                        x.data<T>(),
                        optional_data<T>(residual),
                        gain.data<T>(),
-                       shift.data<T>(),
+                       optional_data<T>(shift),
                        T(alpha),
                        T(epsilon),
                        optional_data<T>(sum),
@@ -90,8 +91,7 @@ struct Backward {
   bool accumulate;
 };
 
-// With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu and r
-// is
+// With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it).
 template <bool centred, class T>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 #include "core/threads.h"
 
@@ -13,6 +14,7 @@ namespace tapeformer::cpu {
 inline constexpr int64_t parallel_threshold = 16384;
 
 /// Calls f(i) for i in [0, n), on several threads when `parallel`. The calls must be independent.
+/// Throws what the first failing call threw: no exception may leave an OpenMP region by itself.
 template <class F>
 void parallel_for(int64_t n, bool parallel, const F& f) {
   const int threads = static_cast<int>(std::min<int64_t>(num_threads(), n));
@@ -20,8 +22,17 @@ void parallel_for(int64_t n, bool parallel, const F& f) {
     for (int64_t i = 0; i < n; ++i) f(i);
     return;
   }
+  std::exception_ptr failure;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t i = 0; i < n; ++i) f(i);
+  for (int64_t i = 0; i < n; ++i) {
+    try {
+      f(i);
+    } catch (...) {
+#pragma omp critical(tapeformer_parallel_for)
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 /// Calls f(begin, end) for pieces of [0, n) of `grain` each; several threads when the total work,

@@ -1,5 +1,5 @@
 // Reductions: sum, maximum, sum of squares.
-#include <limits>
+#include <vector>
 
 #include "core/cpu/sums.h"
 
@@ -144,7 +144,8 @@ void sum_of_squares(const Tensor& x, const Tensor& y) {
     using T = decltype(zero);
     const T* px = x.data<T>();
     const int64_t pieces = (x.numel() + piece - 1) / piece;
-    std::vector<double> partial(pieces);
+    const Tensor partials = Tensor::empty({pieces}, DType::f64);
+    double* partial = partials.data<double>();
     parallel_pieces(x.numel(), piece, 1, [&](int64_t begin, int64_t end) {
       const T* data = px;  // see assign_range
       double sum = 0;
@@ -153,7 +154,7 @@ void sum_of_squares(const Tensor& x, const Tensor& y) {
       partial[begin / piece] = sum;
     });
     double sum = 0;
-    for (double part : partial) sum += part;
+    for (int64_t i = 0; i < pieces; ++i) sum += partial[i];
     y.data<T>()[0] = static_cast<T>(sum);
   });
 }

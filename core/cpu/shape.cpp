@@ -91,18 +91,26 @@ void rearrange(const T* x, T* y, std::vector<Loop> loops, int64_t numel, bool ac
                   });
 }
 
-// y (+)= x for `rows` rows of `length` elements, whose starts are x_step and y_step apart.
-template <class T>
-void copy_rows(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t length,
-               bool accumulate) {
+// Calls f(row, column, count) for pieces of `rows` rows of `length` elements each.
+template <class F>
+void for_row_pieces(int64_t rows, int64_t length, const F& f) {
   parallel_pieces(rows * length, piece, 1, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t row = begin / length, column = begin % length;
       const int64_t count = std::min(length - column, end - begin);
-      assign_range(0, count, y + row * y_step + column, accumulate,
-                   [in = x + row * x_step + column](int64_t i) { return in[i]; });
+      f(row, column, count);
       begin += count;
     }
+  });
+}
+
+// y (+)= x for `rows` rows of `length` elements, whose starts are x_step and y_step apart.
+template <class T>
+void copy_rows(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t length,
+               bool accumulate) {
+  for_row_pieces(rows, length, [=](int64_t row, int64_t column, int64_t count) {
+    assign_range(0, count, y + row * y_step + column, accumulate,
+                 [in = x + row * x_step + column](int64_t i) { return in[i]; });
   });
 }
 
@@ -132,6 +140,24 @@ void slice_write(const Tensor& x, int dim, int64_t start, const Destination& y) 
     copy_rows(x.data<T>(), part.n * part.inner, y.tensor.data<T>() + start * whole.inner,
               whole.n * whole.inner, part.outer, part.n * part.inner, y.accumulate);
   });
+}
+
+void slice_backward(const Tensor& dy, int dim, int64_t start, const Destination& dx) {
+  if (!dx.accumulate) {
+    const Around part(dy.shape(), dim), whole(dx.tensor.shape(), dim);
+    dispatch_floating("slice", dy.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const int64_t step = whole.n * whole.inner, end = (start + part.n) * whole.inner;
+      const auto clear = [&](T* out, int64_t length) {
+        for_row_pieces(whole.outer, length, [=](int64_t row, int64_t column, int64_t count) {
+          std::fill_n(out + row * step + column, count, T(0));
+        });
+      };
+      clear(dx.tensor.data<T>(), start * whole.inner);
+      clear(dx.tensor.data<T>() + end, step - end);
+    });
+  }
+  slice_write(dy, dim, start, dx);
 }
 
 }  // namespace tapeformer::kernels::cpu

@@ -2,7 +2,7 @@
 // called inside `#pragma omp simd` loops, on any processor. The double overloads are libm's.
 //
 // Errors, measured against double in tests/simd_test.cpp (1 ulp is 6e-8 to 1.2e-7 relative):
-//   exp 2 ulp, log 2 ulp, tanh 4 ulp, sigmoid 4 ulp, erf 4 ulp, normal 2e-7 absolute.
+//   exp 2 ulp, log 2 ulp, tanh 4 ulp, sigmoid 4 ulp, normal 2e-7 absolute.
 // Infinities, zeros, denormals and NaN give what libm gives.
 #pragma once
 
@@ -110,22 +110,6 @@ TAPEFORMER_INLINE Logistic<float> logistic(float x) {
 }
 TAPEFORMER_INLINE float sigmoid(float x) { return logistic(x).value; }
 
-/// erf(x) = 1 - exp(-g(x)), where g = -log erfc is so smooth that one polynomial serves: minimax
-/// over [0, 3.93], relative error of erf 3.6e-8. From 3.93 on erf rounds to 1.
-TAPEFORMER_INLINE float erf(float x) {
-  const float magnitude = std::fabs(x);
-  const float a = magnitude > 3.93f ? 3.93f : magnitude;
-  float p = 4.07076623e-5f;
-  p = p * a - 3.80999234e-4f;
-  p = p * a + 1.25174364e-3f;
-  p = p * a + 2.05719596e-4f;
-  p = p * a - 1.93217192e-2f;
-  p = p * a + 1.02814414e-1f;
-  p = p * a + 6.36616468e-1f;
-  p = p * a + 1.12837923f;
-  return std::copysign(detail::expm1(-a * p), x);
-}
-
 /// The standard normal distribution at x: Phi(x), its distribution function, and phi(x), its
 /// density.
 template <class T>
@@ -153,7 +137,6 @@ TAPEFORMER_INLINE Normal<float> normal(float x) {
 inline double exp(double x) { return std::exp(x); }
 inline double log(double x) { return std::log(x); }
 inline double tanh(double x) { return std::tanh(x); }
-inline double erf(double x) { return std::erf(x); }
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline Logistic<double> logistic(double x) { return {sigmoid(x), sigmoid(-x)}; }
 inline Normal<double> normal(double x) {
