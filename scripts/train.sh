@@ -45,6 +45,11 @@ newest_run() {
   [ "$newest" = "$1" ] || dirname -- "$newest"
 }
 
+# What suits the stories: a context that holds a quarter of one, and a bolder rate.
+if [ ${#arguments[@]} = 0 ]; then
+  arguments=(--context 128 --batch 6 --position rotary --lr 4e-3)
+fi
+
 require_packages programs
 configure "$root/build" -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_BUILD_TESTS=OFF \
   -DTAPEFORMER_BUILD_EXAMPLES=ON -DTAPEFORMER_BUILD_BENCH=OFF

@@ -231,6 +231,30 @@ TEST_CASE("mistakes_get_a_message_that_names_the_cure") {
   CHECK(desk.generate("--temperature -1").status != 0);
 }
 
+TEST_CASE("a_config_file_with_an_unknown_key_is_refused") {
+  const Desk desk;
+  write_bytes(desk / "options.ini", "layerz=6\n");
+  const Outcome outcome = desk.train("--out new --steps 1 --config options.ini");
+  CHECK(outcome.status != 0);
+  CHECK_THAT(outcome.err, ContainsSubstring("layerz"));
+}
+
+TEST_CASE("a_run_in_f64_resumes_and_generates") {
+  const Desk desk;
+  REQUIRE(desk.train("--out run --steps 2 --dtype f64 --lr 1e-3 --stop-after 1").status == 0);
+  CHECK(desk.run(TRAIN_GPT " --resume run --lr 0.001").status == 0);  // the same number
+  CHECK(desk.generate("--prompt The --tokens 5").status == 0);
+}
+
+TEST_CASE("a_loss_beyond_all_numbers_keeps_the_last_good_checkpoint") {
+  const Desk desk;
+  const Outcome outcome =
+      desk.train("--out run --steps 9 --lr 1e38 --warmup 0 --eval-every 0 --save-every 1");
+  CHECK(outcome.status != 0);
+  CHECK_THAT(outcome.err, ContainsSubstring("step"));
+  CHECK(desk.generate("--prompt The --tokens 5").status == 0);
+}
+
 TEST_CASE("a_checkpoint_of_another_configuration_is_refused") {
   const Desk desk;
   REQUIRE(desk.train("--out run --steps 1").status == 0);

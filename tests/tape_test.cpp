@@ -1,6 +1,7 @@
 // The tape: what it records, how gradients flow, add up and share memory, and what it refuses.
 #include "autograd/tape.h"
 
+#include <memory>
 #include <thread>
 
 #include "autograd/gradcheck.h"
@@ -107,6 +108,28 @@ TEST_CASE("tapes_nest_and_pause_suspends_them") {
   }
   const Tensor y = x * 2.0;
   CHECK(outer.size() == 1);
+}
+
+TEST_CASE("a_tape_may_be_replaced_by_a_new_one") {
+  const Tensor x = leaf({3});
+  std::unique_ptr<Tape> tape;
+  for (int round = 0; round < 3; ++round) {
+    tape = std::make_unique<Tape>();  // the new one is made before the old one goes
+    zero_gradient(x);
+    tape->backward(sum(x * x));
+    CHECK(gradient_values(x) == std::vector<double>{6});
+  }
+  tape.reset();
+  CHECK(Tape::current() == nullptr);
+}
+
+TEST_CASE("seeds_are_checked_before_any_of_them_counts") {
+  const Tensor x = leaf({1, 2});
+  Tape tape;
+  const Tensor y = x * x, wrong = Tensor::from<float>({1, 1});
+  CHECK_THROWS_WITH(tape.backward_from({{y, y}}, {{y.detach(), wrong}}), ContainsSubstring("f32"));
+  tape.backward(sum(y));
+  CHECK(gradient_values(x) == std::vector<double>{2, 4});
 }
 
 TEST_CASE("live_memory_returns_to_the_baseline_after_backward") {
