@@ -2,9 +2,9 @@
 // reads the record from its end. Creation order is a topological order, so there is no sort and no
 // recursion.
 //
-//   Tape tape;                                 // records while in scope; without a Tape nothing is
+//   Tape tape;                              // records while in scope; without a Tape nothing is
 //   Tensor loss = model.loss(tokens, targets);
-//   tape.backward(loss);                       // pops records from the end, freeing what they saved
+//   tape.backward(loss);                    // pops records from the end, freeing what they saved
 //   optimizer.step();
 //
 // Limits: one backward per tape, no second derivatives. Tensors that a tape has seen must not be

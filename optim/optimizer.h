@@ -13,8 +13,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// Clips the gradients to a global norm of `max_norm` (0: no clipping; Pascanu et al. 2013) and
-  /// updates the parameters, both in one pass over memory. Returns the norm before clipping. When it
-  /// is not finite, nothing is updated.
+  /// updates the parameters, both in one pass over memory. Returns the norm before clipping; when
+  /// that is not finite, nothing is updated.
   double step(double lr, double max_norm = 0);
 
   /// The number of updates so far.
@@ -56,8 +56,8 @@ struct SGDOptions {
   double momentum = 0, weight_decay = 0;
 };
 
-/// With momentum, in PyTorch's form: g = gradient + weight_decay p, velocity = momentum velocity + g,
-/// p = p - lr velocity. Parameters with fewer than two dimensions do not decay.
+/// With momentum, in PyTorch's form: g = gradient + weight_decay p, then velocity = momentum velocity
+/// + g, then p = p - lr velocity. Parameters with fewer than two dimensions do not decay.
 class SGD : public Optimizer {
  public:
   explicit SGD(Parameters& parameters, const SGDOptions& options = {});

@@ -19,8 +19,8 @@ struct ScheduleOptions {
 ///   constant   lr
 ///   linear     from lr to min_lr in a line
 ///   cosine     min_lr + (lr - min_lr) (1 + cos(pi progress)) / 2 (Loshchilov & Hutter 2017, eq. 5)
-///   invsqrt    lr min((t+1)^-1/2, (t+1) warmup^-3/2) warmup^1/2, t = step: Vaswani et al. 2017, eq. 3,
-///              scaled so that the peak is lr
+///   invsqrt    lr min((t+1)^-1/2, (t+1) warmup^-3/2) warmup^1/2, t = step (Vaswani et al. 2017,
+///              eq. 3, scaled so that the peak is lr)
 ///   wsd        warm-up, stable, decay in a line over the last fifth of progress (Hu et al. 2024)
 /// All but invsqrt have the linear warm-up first; progress runs from 0 at its end to 1 at the
 /// horizon. Throws for an unknown name, listing the known ones, and for negative numbers.

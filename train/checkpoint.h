@@ -1,6 +1,6 @@
 // Checkpoints: the state of a training run in a folder, complete at every moment.
 //
-//   model.safetensors            weights and buffers by name; in its metadata what the model is, and
+//   model.safetensors            weights and buffers by name; in its metadata what the model is and
 //                                the step
 //   training-<step>.safetensors  the optimizer's state by name; in its metadata the TrainingState
 //
@@ -50,7 +50,7 @@ void save_checkpoint(const std::filesystem::path& folder, const ModelFile& descr
 void save_model(const std::filesystem::path& file, const ModelFile& description, Module& model);
 
 bool has_checkpoint(const std::filesystem::path& folder);
-/// Removes the checkpoint, model file first: for a run that overwrites another.
+/// Removes the checkpoint and best.safetensors, model file first: for a run that overwrites another.
 void remove_checkpoint(const std::filesystem::path& folder);
 
 /// The functions below take a checkpoint's folder or a model file.

@@ -11,7 +11,7 @@ namespace tapeformer {
 struct SamplingOptions {
   double temperature = 0.8;  ///< divides the logits; 0 takes the most probable token (greedy)
   int64_t top_k = 0;         ///< only the k most probable tokens (Fan et al. 2018); 0: no limit
-  double top_p = 1;  ///< only the fewest tokens with this probability together (Holtzman et al. 2020)
+  double top_p = 1;  ///< only the fewest tokens of this probability together (Holtzman et al. 2020)
 };
 
 /// Throws, naming the cure, for a negative temperature or top_k, and for top_p outside (0, 1].
