@@ -5,6 +5,8 @@
 
 set(work "${BUILD_DIR}/tests/a package")
 file(REMOVE_RECURSE "${work}/prefix" "${work}/installed" "${work}/moved")
+file(REMOVE "${work}/subdirectory/CMakeCache.txt")
+set(ENV{CXX} "${CXX}")
 
 function(run)
   execute_process(COMMAND ${ARGV} RESULT_VARIABLE result OUTPUT_VARIABLE output
@@ -17,8 +19,7 @@ endfunction()
 
 # configure(<folder> <cmake arguments>...)
 function(configure folder)
-  run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}" -G ${GENERATOR}
-      -DCMAKE_CXX_COMPILER=${CXX} ${ARGN})
+  run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}" -G ${GENERATOR} ${ARGN})
 endfunction()
 
 function(build_and_run folder)
