@@ -60,7 +60,8 @@ finish() {
 trap finish EXIT
 
 # Adds up the test cases from what the test program printed: "All tests passed (9 assertions in
-# 3 test cases)" or "test cases: 3 | 2 passed | 1 failed". Without either it died, which is one failure.
+# 3 test cases)" or "test cases: 3 | 2 passed | 1 failed". Without either it died, which is one
+# failure.
 count_cases() {
   local log=$1 status=$2 line good bad
   line=$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1)

@@ -40,7 +40,8 @@ newest_run() {
     previous=$argument
   done
   for folder in "$out" "$out"/*/; do
-    if [ "${folder%/}/model.safetensors" -nt "$newest" ]; then newest=${folder%/}/model.safetensors; fi
+    folder=${folder%/}
+    if [ "$folder/model.safetensors" -nt "$newest" ]; then newest=$folder/model.safetensors; fi
   done
   [ "$newest" = "$1" ] || dirname -- "$newest"
 }

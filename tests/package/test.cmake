@@ -19,7 +19,8 @@ endfunction()
 
 # configure(<folder> <cmake arguments>...)
 function(configure folder)
-  run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}" -G ${GENERATOR} ${ARGN})
+  run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}"
+      -G ${GENERATOR} ${ARGN})
 endfunction()
 
 function(build_and_run folder)
