@@ -167,9 +167,7 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
     if (std::ranges::none_of(outputs, [](const auto& gradient) { return gradient->written; }))
       continue;
     BackwardPass pass(all.first(record.inputs), outputs);
-    if (on_backward) on_backward(record.operation, true);
     record.backward(pass);
-    if (on_backward) on_backward(record.operation, false);
     for (const auto& output : outputs) output->value = {};
   }
 }

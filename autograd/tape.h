@@ -87,10 +87,8 @@ class Tape {
   size_t size() const { return records_.size(); }
 
   /// Called after every operation of this tape with its name and outputs: for finding the first
-  /// value that is not finite, for profiles.
+  /// value that is not finite.
   std::function<void(const char* operation, std::span<const Tensor> outputs)> on_record;
-  /// Called before (begin) and after (end) every backward closure.
-  std::function<void(const char* operation, bool begin)> on_backward;
 
   /// The tape that records now on this thread; null when there is none or it is paused.
   static Tape* current();

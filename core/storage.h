@@ -30,7 +30,6 @@ class Storage {
   static Storage allocate(size_t bytes, Device device);
 
   void* data() const { return buffer_->data; }
-  size_t capacity() const { return buffer_->capacity; }
   Device device() const { return buffer_->device; }
   bool unique() const { return buffer_.unique(); }
   explicit operator bool() const { return static_cast<bool>(buffer_); }

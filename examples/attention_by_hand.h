@@ -1,6 +1,6 @@
 // One Transformer block with causal self-attention, written with the plain operators: every formula
-// of the fused path, one line each. docs/tour.md walks through it; tests/tour_test.cpp shows that it
-// equals MultiHeadAttention and FeedForward in a pre-norm block, in values and in gradients.
+// of the fused path, one line each. docs/tour.md walks through it; tests/tour_test.cpp shows that
+// it equals the library's pre-norm block, in values and in gradients.
 #pragma once
 
 #include <cmath>

@@ -208,6 +208,10 @@ int run(CLI::App& app, TrainGptOptions options) {
                grouped(corpus->validation_tokens()).c_str(), text.name().c_str(), num_threads(),
                options.out.c_str());
 
+  if (const auto* lines = dynamic_cast<const LineCorpus*>(corpus.get()))
+    std::fprintf(stderr, "%s empty lines dropped, %s lines cut at the context\n",
+                 grouped(lines->empty_lines()).c_str(), grouped(lines->cut_lines()).c_str());
+
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
   std::signal(SIGHUP, on_interrupt);

@@ -35,6 +35,93 @@ inline std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+/// Declares options under one heading of --help.
+struct OptionGroup {
+  CLI::App& app;
+  std::string name;
+
+  template <class T>
+  CLI::Option* add(const char* option, T& value, const std::string& text) const {
+    return app.add_option(option, value, text)->group(name);
+  }
+  CLI::Option* flag(const char* option, bool& value, const std::string& text) const {
+    return app.add_flag(option, value, text)->group(name);
+  }
+};
+
+inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
+  options.add("--data", o.data, "Text file to train on; without it, generated stories")
+      ->configurable(false);
+  options.flag("--lines", o.lines,
+               "Every line of the text is an example of its own (names, sentences)");
+  options
+      .add("--out", o.out,
+           "Folder for checkpoints, metrics and plots; without it, a fresh one in runs/")
+      ->configurable(false);
+  options.flag("--overwrite", o.overwrite, "Replace the run that --out holds")->configurable(false);
+  options.app
+      .add_option("--resume", o.resume, "Go on with the run that this folder (or --out) holds")
+      ->expected(0, 1)
+      ->group(options.name)
+      ->configurable(false);
+  options
+      .add("--stop-after", o.stop_after,
+           "Stop when this many steps are done; the schedule still aims at --steps")
+      ->configurable(false);
+  options.add("--threads", o.threads, "CPU threads; 0: all that this process may use")
+      ->configurable(false);
+  options.flag("--doctor", o.doctor, "Take two steps, report every parameter, and exit")
+      ->configurable(false);
+  options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples")
+      ->check(CLI::NonNegativeNumber);
+  options.add("--dtype", o.dtype, "f32 or f64");
+  options.add("--device", o.device, "cpu");
+}
+
+inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {
+  options.add("--layers", o.model.layers, "Transformer blocks");
+  options.add("--heads", o.model.heads, "Attention heads; they divide the channels");
+  options.add("--kv-heads", o.model.kv_heads, "Key-value heads; they divide the heads; 0: as many");
+  options.add("--channels", o.model.channels, "Channels of the residual stream");
+  options.add(
+      "--hidden", o.model.hidden,
+      "Width of the feed-forward network; 0: 4 times the channels, or as many parameters for "
+      "swiglu");
+  options.add("--context", o.model.context, "Longest sequence, in tokens");
+  options.add("--norm", o.model.norm, listed(norm_names()));
+  options.add("--placement", o.model.placement, listed(placement_names()));
+  options.add("--position", o.model.position, listed(position_names()));
+  options.add("--activation", o.model.activation, listed(activation_names()));
+  options.add("--dropout", o.model.dropout, "Of the embeddings and of every sub-layer's output");
+  options.flag("--qk-norm", o.model.qk_norm, "RMS norm of each head's queries and keys");
+  options.flag("--bias", o.model.bias, "Biases in the linear maps");
+  options.flag("--untied", o.untied,
+               "An output projection of its own instead of the embedding table");
+  options.add("--tokenizer", o.tokenizer, "character or byte");
+}
+
+inline void declare_training(const OptionGroup& options, TrainGptOptions& o) {
+  options.add("--batch", o.batch, "Sequences per micro-batch");
+  options.add("--accumulate", o.train.accumulate, "Micro-batches per update");
+  options.add("--steps", o.steps, "Updates, and the schedule's horizon");
+  options.add("--lr", o.lr, "Peak learning rate");
+  options.add("--min-lr", o.min_lr, "Learning rate at the end");
+  options.add("--warmup", o.warmup, "Steps of linear rise to the peak");
+  options.add("--schedule", o.schedule, listed(schedule_names()));
+  options.add("--beta1", o.train.adamw.beta1, "AdamW: decay of the mean of the gradients");
+  options.add("--beta2", o.train.adamw.beta2, "AdamW: decay of the mean of their squares");
+  options.add("--weight-decay", o.train.adamw.weight_decay,
+              "AdamW: of tensors with two dimensions");
+  options.add("--clip", o.train.clip, "Largest global gradient norm; 0: no clipping");
+  options.add("--eval-every", o.train.eval_every, "Steps between evaluations; 0: only at the end");
+  options.add("--eval-batches", o.train.eval_batches,
+              "Batches of each evaluation but the one at the end; 0: the whole validation part");
+  options.add("--save-every", o.train.save_every,
+              "Steps between checkpoints; 0: with every evaluation");
+  options.add("--patience", o.train.patience,
+              "Stop after so many evaluations without gain; 0: never");
+}
+
 /// Declares every option. Those that are `configurable` make up the run: a checkpoint keeps them,
 /// and resuming takes them from there.
 inline void declare(CLI::App& app, TrainGptOptions& o) {
@@ -42,80 +129,9 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
       CLI::MultiOptionPolicy::TakeLast);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_config("--config", "", "Read options from a file: lines such as layers=6");
-
-  const auto add = [&app](const char* group, const char* name, auto& value,
-                          const std::string& text) {
-    return app.add_option(name, value, text)->group(group);
-  };
-  const auto flag = [&app](const char* group, const char* name, bool& value,
-                           const std::string& text) {
-    return app.add_flag(name, value, text)->group(group);
-  };
-
-  add("Run", "--data", o.data, "Text file to train on; without it, generated stories")
-      ->configurable(false);
-  flag("Run", "--lines", o.lines,
-       "Every line of the text is an example of its own (names, sentences)");
-  add("Run", "--out", o.out,
-      "Folder for checkpoints, metrics and plots; without it, a fresh one in runs/")
-      ->configurable(false);
-  flag("Run", "--overwrite", o.overwrite, "Replace the run that --out holds")->configurable(false);
-  app.add_option("--resume", o.resume, "Go on with the run that this folder (or --out) holds")
-      ->expected(0, 1)
-      ->group("Run")
-      ->configurable(false);
-  add("Run", "--stop-after", o.stop_after,
-      "Stop when this many steps are done; the schedule still aims at --steps")
-      ->configurable(false);
-  add("Run", "--threads", o.threads, "CPU threads; 0: all that this process may use")
-      ->configurable(false);
-  flag("Run", "--doctor", o.doctor, "Take two steps, report every parameter, and exit")
-      ->configurable(false);
-  add("Run", "--seed", o.train.seed, "Seed of weights, batches, dropout and samples")
-      ->check(CLI::NonNegativeNumber);
-  add("Run", "--dtype", o.dtype, "f32 or f64");
-  add("Run", "--device", o.device, "cpu");
-
-  add("Model", "--layers", o.model.layers, "Transformer blocks");
-  add("Model", "--heads", o.model.heads, "Attention heads; they divide the channels");
-  add("Model", "--kv-heads", o.model.kv_heads,
-      "Key-value heads; they divide the heads; 0: as many");
-  add("Model", "--channels", o.model.channels, "Channels of the residual stream");
-  add("Model", "--hidden", o.model.hidden,
-      "Width of the feed-forward network; 0: 4 times the channels, or as many parameters for "
-      "swiglu");
-  add("Model", "--context", o.model.context, "Longest sequence, in tokens");
-  add("Model", "--norm", o.model.norm, listed(norm_names()));
-  add("Model", "--placement", o.model.placement, listed(placement_names()));
-  add("Model", "--position", o.model.position, listed(position_names()));
-  add("Model", "--activation", o.model.activation, listed(activation_names()));
-  add("Model", "--dropout", o.model.dropout, "Of the embeddings and of every sub-layer's output");
-  flag("Model", "--qk-norm", o.model.qk_norm, "RMS norm of each head's queries and keys");
-  flag("Model", "--bias", o.model.bias, "Biases in the linear maps");
-  flag("Model", "--untied", o.untied,
-       "An output projection of its own instead of the embedding table");
-  add("Model", "--tokenizer", o.tokenizer, "character or byte");
-
-  add("Training", "--batch", o.batch, "Sequences per micro-batch");
-  add("Training", "--accumulate", o.train.accumulate, "Micro-batches per update");
-  add("Training", "--steps", o.steps, "Updates, and the schedule's horizon");
-  add("Training", "--lr", o.lr, "Peak learning rate");
-  add("Training", "--min-lr", o.min_lr, "Learning rate at the end");
-  add("Training", "--warmup", o.warmup, "Steps of linear rise to the peak");
-  add("Training", "--schedule", o.schedule, listed(schedule_names()));
-  add("Training", "--beta1", o.train.adamw.beta1, "AdamW: decay of the mean of the gradients");
-  add("Training", "--beta2", o.train.adamw.beta2, "AdamW: decay of the mean of their squares");
-  add("Training", "--weight-decay", o.train.adamw.weight_decay,
-      "AdamW: of tensors with two dimensions");
-  add("Training", "--clip", o.train.clip, "Largest global gradient norm; 0: no clipping");
-  add("Training", "--eval-every", o.train.eval_every,
-      "Steps between evaluations; 0: only at the end");
-  add("Training", "--eval-batches", o.train.eval_batches,
-      "Batches of each evaluation but the last; 0: the whole validation part");
-  add("Training", "--save-every", o.train.save_every,
-      "Steps between checkpoints; 0: with every evaluation");
-  add("Training", "--patience", o.train.patience,
-      "Stop after so many evaluations without gain; 0: never");
+  declare_run({app, "Run"}, o);
+  declare_model({app, "Model"}, o);
+  declare_training({app, "Training"}, o);
 }
 
 /// Puts what belongs together in one place.

@@ -56,8 +56,9 @@ struct SGDOptions {
   double momentum = 0, weight_decay = 0;
 };
 
-/// With momentum, in PyTorch's form: g = gradient + weight_decay p, then velocity = momentum velocity
-/// + g, then p = p - lr velocity. Parameters with fewer than two dimensions do not decay.
+/// With momentum, in PyTorch's form, where the rate stays outside the velocity:
+///   g = gradient + weight_decay p, velocity = momentum velocity + g, p = p - lr velocity.
+/// Parameters with fewer than two dimensions do not decay.
 class SGD : public Optimizer {
  public:
   explicit SGD(Parameters& parameters, const SGDOptions& options = {});

@@ -150,9 +150,7 @@ void save_checkpoint(const fs::path& folder, const ModelFile& description, Modul
                     {"seed", std::to_string(state.seed)},
                     {"best_loss", shortest(state.best_loss)},
                     {"best_step", std::to_string(state.best_step)},
-                    {"evaluations_without_gain", std::to_string(state.evaluations_without_gain)},
-                    {"tokens_seen", std::to_string(state.tokens_seen)},
-                    {"extra", state.extra}});
+                    {"evaluations_without_gain", std::to_string(state.evaluations_without_gain)}});
   ModelFile at_this_step = description;
   at_this_step.step = state.step;
   save_model(folder / model_name, at_this_step, model);  // from here on this checkpoint counts
@@ -201,8 +199,6 @@ TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
   read_number(file, "best_loss", state.best_loss);
   read_number(file, "best_step", state.best_step);
   read_number(file, "evaluations_without_gain", state.evaluations_without_gain);
-  read_number(file, "tokens_seen", state.tokens_seen);
-  state.extra = text_of(file, "extra");
   load_tensors(file, state_of(optimizer),
                "belongs to another optimizer or model (the same kind and sizes are needed):");
   optimizer.set_steps(state.optimizer_steps);

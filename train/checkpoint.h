@@ -38,8 +38,6 @@ struct TrainingState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int64_t evaluations_without_gain = 0;
-  int64_t tokens_seen = 0;
-  std::string extra{};  // what else the caller wants to keep
 };
 
 /// Saves a checkpoint of step state.step, which replaces the folder's former one. Creates the
@@ -50,7 +48,8 @@ void save_checkpoint(const std::filesystem::path& folder, const ModelFile& descr
 void save_model(const std::filesystem::path& file, const ModelFile& description, Module& model);
 
 bool has_checkpoint(const std::filesystem::path& folder);
-/// Removes the checkpoint and best.safetensors, model file first: for a run that overwrites another.
+/// Removes the checkpoint, model file first, and best.safetensors: for a run that overwrites
+/// another.
 void remove_checkpoint(const std::filesystem::path& folder);
 
 /// The functions below take a checkpoint's folder or a model file.

@@ -123,7 +123,6 @@ void Trainer::train_step(const TrainEvents& events) {
   const std::chrono::duration<double> seconds = Clock::now() - start;
   const double speed = result.tokens / seconds.count();
   ++state_.step;
-  state_.tokens_seen += result.tokens;
   if (metrics_)
     metrics_->write({.step = state_.step,
                      .train_loss = result.loss,

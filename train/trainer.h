@@ -60,7 +60,7 @@ struct TrainEvents {
   std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
   std::function<void(int64_t step, double validation_loss)> on_evaluation;
   std::function<bool()> should_stop;  ///< asked after every step: save and return?
-  /// The last checkpoint is on the disk; the final evaluation of a run that stopped is still to come.
+  /// The last checkpoint is on the disk; a run that stopped has its final evaluation before it.
   std::function<void(TrainResult::End)> on_end;
 };
 
