@@ -1,5 +1,5 @@
-// Layer norm and RMS norm, alone and fused with the residual add. The formulas stand at the
-// kernels.
+// Norms of single rows: layer norm and RMS norm, alone and fused with the residual add, ScaleNorm
+// and dynamic tanh. The formulas stand at the kernels.
 #include "autograd/checks.h"
 #include "autograd/common.h"
 #include "autograd/ops.h"
@@ -30,6 +30,11 @@ void check_summands(const char* operation, const Tensor& residual, const Tensor&
   check_alike(operation, "residual", residual, "x", x);
 }
 
+void check_scalar(const char* operation, const char* name, const Tensor& x, const Tensor& p) {
+  check(p.shape() == Shape{1}, operation, ": ", name, " must be [1], got ", p.shape());
+  check_alike(operation, "x", x, name, p);
+}
+
 // One number for each row.
 Tensor empty_statistics(const Tensor& x) { return x.empty_like({x.numel() / x.dim(-1)}); }
 
@@ -50,14 +55,15 @@ void add_norm_backward(BackwardPass& pass, double alpha, const F& norm_backward)
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon,
+                  bool detached) {
   check_norm("layer_norm", x, gamma, beta, epsilon);
   const Tensor y = x.empty_like(), mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, Tensor{}, 1.0, gamma, beta, epsilon, Tensor{}, y, mean, rstd);
   record("layer_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
     write_together<3>(pass, 0, {x, gamma, beta}, [&](const auto& d) {
-      kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, Tensor{}, d[0], d[1],
-                                   d[2]);
+      kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, detached, Tensor{}, d[0],
+                                   d[1], d[2]);
     });
   });
   return y;
@@ -76,20 +82,21 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
 }
 
 SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
-                          const Tensor& gamma, const Tensor& beta, double epsilon) {
+                          const Tensor& gamma, const Tensor& beta, double epsilon, bool detached) {
   check_norm("add_layer_norm", x, gamma, beta, epsilon);
   check_summands("add_layer_norm", residual, x);
   const Tensor sum = x.empty_like(), y = x.empty_like();
   const Tensor mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, residual, alpha, gamma, beta, epsilon, sum, y, mean, rstd);
   record("add_layer_norm", {residual, x, gamma, beta}, {sum, y},
-         [alpha, sum, gamma, beta, mean, rstd](BackwardPass& pass) {
-           add_norm_backward(
-               pass, alpha, [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
-                 write_together<2>(pass, 2, {gamma, beta}, [&](const auto& d) {
-                   kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, dsum, ds, d[0], d[1]);
-                 });
-               });
+         [alpha, sum, gamma, beta, mean, rstd, detached](BackwardPass& pass) {
+           add_norm_backward(pass, alpha,
+                             [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
+                               write_together<2>(pass, 2, {gamma, beta}, [&](const auto& d) {
+                                 kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, detached,
+                                                              dsum, ds, d[0], d[1]);
+                               });
+                             });
          });
   return {sum, y};
 }
@@ -108,6 +115,34 @@ SumAndNorm add_rms_norm(const Tensor& residual, const Tensor& x, double alpha, c
                });
          });
   return {sum, y};
+}
+
+Tensor scale_norm(const Tensor& x, const Tensor& g, double epsilon) {
+  check_norm("scale_norm", x, {}, {}, epsilon);
+  check_scalar("scale_norm", "g", x, g);
+  const Tensor y = x.empty_like(), rnorm = empty_statistics(x);
+  kernels::scale_norm_forward(x, g, epsilon, y, rnorm);
+  record("scale_norm", {x, g}, {y}, [=](BackwardPass& pass) {
+    write_together<2>(pass, 0, {x, g}, [&](const auto& d) {
+      kernels::scale_norm_backward(pass.gradient(), x, g, epsilon, rnorm, d[0], d[1]);
+    });
+  });
+  return y;
+}
+
+Tensor dyt(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta) {
+  check_norm("dyt", x, gamma, beta, 0);
+  check_scalar("dyt", "alpha", x, alpha);
+  check(gamma.defined() && beta.defined(), "dyt: needs gamma and beta [", x.dim(-1),
+        "]; give ones and zeros where none is meant");
+  const Tensor y = x.empty_like();
+  kernels::dyt_forward(x, alpha, gamma, beta, y);
+  record("dyt", {x, alpha, gamma, beta}, {y}, [x, alpha, gamma, beta](BackwardPass& pass) {
+    write_together<4>(pass, 0, {x, alpha, gamma, beta}, [&](const auto& d) {
+      kernels::dyt_backward(pass.gradient(), x, alpha, gamma, d[0], d[1], d[2], d[3]);
+    });
+  });
+  return y;
 }
 
 }  // namespace tapeformer

@@ -90,8 +90,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 Tensor swiglu(const Tensor& x);
 
 // ---- Norms (norm.cpp), over the last dimension.
-/// Ba et al. 2016. gamma, beta [C] may be undefined.
-Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
+/// Ba et al. 2016. gamma, beta [C] may be undefined. `detached`: backward takes mean and deviation
+/// for constants (Xu et al. 2019).
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5,
+                  bool detached = false);
 /// Zhang & Sennrich 2019. gamma [C] may be undefined.
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
 struct SumAndNorm {
@@ -100,9 +102,31 @@ struct SumAndNorm {
 /// sum = alpha residual + x, and its norm, in one pass over memory: residual and x [.., C], of one
 /// shape, gamma and beta [C] or undefined -> sum and norm [.., C].
 SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
-                          const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
+                          const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5,
+                          bool detached = false);
 SumAndNorm add_rms_norm(const Tensor& residual, const Tensor& x, double alpha, const Tensor& gamma,
                         double epsilon = 1e-5);
+
+/// g x / max(|x|, epsilon), g [1] (Nguyen & Salazar 2019).
+Tensor scale_norm(const Tensor& x, const Tensor& g, double epsilon = 1e-5);
+/// gamma tanh(alpha x) + beta; alpha [1], gamma and beta [C] (Zhu et al. 2025).
+Tensor dyt(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta);
+
+// ---- Batch statistics (batch_norm.cpp), over all rows of x [B,T,C] but padding: lengths [B] i32,
+// optional. Throws where lengths leave no row.
+/// Moments of each channel [C], the variance biased. Without centring mean is undefined and the
+/// variance the mean of x^2.
+struct Moments {
+  Tensor mean, variance;
+  int64_t rows = 0;  ///< how many counted
+};
+/// Not differentiable by itself: batch_norm is.
+Moments batch_moments(const Tensor& x, const Tensor& lengths, bool centred = true);
+/// gamma (x - mean) / sqrt(variance + epsilon) + beta on every row (Ioffe & Szegedy 2015). gamma and
+/// beta [C] may be undefined. `constant`: the moments are running ones and no function of x;
+/// otherwise they must be batch_moments(x, lengths), and backward goes through them.
+Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments, bool constant,
+                  const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 
 // ---- Attention (attention.cpp).
 /// Over `dim`, of x's shape; a row of -inf gives zeros.

@@ -78,7 +78,7 @@ void bench_norms_of(int64_t C) {
   print_line("LayerNorm backward" + rows, compare(
                                               [&] {
                                                 kernels::layer_norm_backward(
-                                                    y, x, gamma, mean, rstd, none, Destination{sum},
+                                                    y, x, gamma, mean, rstd, false, none, Destination{sum},
                                                     dgamma, dbeta);
                                               },
                                               copy_three_halves));

@@ -167,10 +167,11 @@ TAPEFORMER_KERNEL(layer_norm_forward, const Tensor& x, const Tensor& residual, d
 ///   ds (+)= dsum + rstd (h - mean(h) - xh mean(h xh));
 ///   dgamma (+)= sum_N dy xh;
 ///   dbeta (+)= sum_N dy.
-/// dsum (optional) is the gradient that reaches s beside the norm.
+/// dsum (optional) is the gradient that reaches s beside the norm. `detached`: mean and rstd count
+/// as constants, so ds (+)= dsum + rstd h (DetachNorm of Xu et al. 2019, section 3.1).
 TAPEFORMER_KERNEL(layer_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
-                  const Tensor& mean, const Tensor& rstd, const Tensor& dsum, const Destination& ds,
-                  const Destination& dgamma, const Destination& dbeta)
+                  const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
+                  const Destination& ds, const Destination& dgamma, const Destination& dbeta)
 /// RMS norm (Zhang & Sennrich 2019, eq. 4) of the same s:
 ///   r = 1 / sqrt(mean(s^2) + epsilon), y = gamma s r.
 TAPEFORMER_KERNEL(rms_norm_forward, const Tensor& x, const Tensor& residual, double alpha,
@@ -182,6 +183,49 @@ TAPEFORMER_KERNEL(rms_norm_forward, const Tensor& x, const Tensor& residual, dou
 TAPEFORMER_KERNEL(rms_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                   const Tensor& rstd, const Tensor& dsum, const Destination& ds,
                   const Destination& dgamma)
+
+/// ScaleNorm (Nguyen & Salazar 2019, eq. 5), with one gain g [1] for all channels:
+///   r = 1 / max(|x|, epsilon), |x| the Euclidean norm of a row, y = g x r.
+/// rnorm [N] = r.
+TAPEFORMER_KERNEL(scale_norm_forward, const Tensor& x, const Tensor& g, double epsilon,
+                  const Tensor& y, const Tensor& rnorm)
+/// With u = x rnorm:
+///   dx (+)= g rnorm (dy - u (u . dy)), without the second term where |x| < epsilon;
+///   dg (+)= sum of dy u.
+TAPEFORMER_KERNEL(scale_norm_backward, const Tensor& dy, const Tensor& x, const Tensor& g,
+                  double epsilon, const Tensor& rnorm, const Destination& dx, const Destination& dg)
+
+/// Dynamic tanh (Zhu et al. 2025, eq. 1), alpha [1]: y = gamma tanh(alpha x) + beta.
+TAPEFORMER_KERNEL(dyt_forward, const Tensor& x, const Tensor& alpha, const Tensor& gamma,
+                  const Tensor& beta, const Tensor& y)
+/// With h = gamma dy and t = tanh(alpha x):
+///   dx (+)= alpha h (1 - t^2);
+///   dalpha (+)= sum of h (1 - t^2) x;
+///   dgamma (+)= sum_N dy t;
+///   dbeta (+)= sum_N dy.
+TAPEFORMER_KERNEL(dyt_backward, const Tensor& dy, const Tensor& x, const Tensor& alpha,
+                  const Tensor& gamma, const Destination& dx, const Destination& dalpha,
+                  const Destination& dgamma, const Destination& dbeta)
+
+/// Moments of each channel of x [B,T,C] over its n real rows: row t of sample b is real when
+/// lengths [B] (i32, optional) is not given or t < lengths[b]. n > 0.
+///   mean [C] = sum x / n, variance [C] = sum (x - mean)^2 / n.
+/// mean is optional: without it variance = sum x^2 / n (PowerNorm does not centre).
+TAPEFORMER_KERNEL(batch_moments, const Tensor& x, const Tensor& lengths, const Tensor& mean,
+                  const Tensor& variance)
+/// Batch norm (Ioffe & Szegedy 2015, algorithm 1), on every row, padding too:
+///   xh = (x - mean) / sqrt(variance + epsilon), y = gamma xh + beta.
+/// mean (0), gamma (1) and beta (0) are optional.
+TAPEFORMER_KERNEL(batch_norm_forward, const Tensor& x, const Tensor& mean, const Tensor& variance,
+                  double epsilon, const Tensor& gamma, const Tensor& beta, const Tensor& y)
+/// With h = gamma dy, r = 1 / sqrt(variance + epsilon), and m = 1 for real rows, 0 for padding:
+///   dx (+)= r (h - m sum(h) / n - m xh sum(h xh) / n), without the term of sum(h) where there is
+///   no mean; dx (+)= r h where the moments are `constant`, not those of x;
+///   dgamma (+)= sum dy xh, dbeta (+)= sum dy; all sums over all rows of a channel.
+TAPEFORMER_KERNEL(batch_norm_backward, const Tensor& dy, const Tensor& x, const Tensor& lengths,
+                  const Tensor& mean, const Tensor& variance, double epsilon, bool constant,
+                  const Tensor& gamma, const Destination& dx, const Destination& dgamma,
+                  const Destination& dbeta)
 
 // ---------------------------------------------------------------- softmax, attention, positions
 

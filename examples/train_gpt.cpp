@@ -9,8 +9,8 @@
 
 #include "core/threads.h"
 #include "data/stories.h"
+#include "examples/train_gpt_inspection.h"
 #include "examples/train_gpt_options.h"
-#include "train/diagnosis.h"
 #include "train/files.h"
 #include "train/format.h"
 #include "train/generation.h"
@@ -79,6 +79,7 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
   saved.out = options.out;
   saved.stop_after = options.stop_after;
   saved.threads = options.threads;
+  saved.inspect = options.inspect;
   saved.resuming = true;
   options = saved;
 }
@@ -134,16 +135,10 @@ void check_options(const TrainGptOptions& options) {
         ": this build trains in f32 or f64");
   check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
   check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
-            options.doctor,
+            options.doctor || options.inspect.leak_test,
         options.out,
         " holds a run already; go on with it by --resume, replace it by --overwrite, or "
         "choose another --out");
-}
-
-int report_health(GPT& model, const Corpus& corpus) {
-  const HealthReport report = health_report(examine(model, corpus));
-  std::printf("%s", report.table.c_str());
-  return report.healthy ? 0 : 1;
 }
 
 TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& model,
@@ -168,6 +163,25 @@ TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& mod
   return events;
 }
 
+void announce(const TrainGptOptions& options, GPT& model, const Corpus& corpus, const Text& text) {
+  std::fprintf(stderr,
+               "%s parameters; %s training and %s validation tokens of %s; %d threads; "
+               "files go to %s\n",
+               grouped(parameter_count(model)).c_str(), grouped(corpus.training_tokens()).c_str(),
+               grouped(corpus.validation_tokens()).c_str(), text.name().c_str(), num_threads(),
+               options.out.c_str());
+  if (const auto* lines = dynamic_cast<const LineCorpus*>(&corpus))
+    std::fprintf(stderr, "%s empty lines dropped, %s lines cut at the context\n",
+                 grouped(lines->empty_lines()).c_str(), grouped(lines->cut_lines()).c_str());
+}
+
+void take_signals() {
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+  std::signal(SIGHUP, on_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+}
+
 int run(CLI::App& app, TrainGptOptions options) {
   nlohmann::json run;
   if (app.count("--resume")) take_options_from_checkpoint(app, options, run);
@@ -186,7 +200,10 @@ int run(CLI::App& app, TrainGptOptions options) {
   options.model.vocabulary = tokenizer->vocabulary_size();
   GPT model(options.model, options.train.seed);
   if (options.dtype == "f64") convert(model, DType::f64);
+  check_inspection(app, options, model);
+  warn_of_leak(model);
   if (options.doctor) return report_health(model, *corpus);
+  if (options.inspect.leak_test) return report_leaks(options, model, *corpus);
 
   if (!options.resuming) run = {{"options", app.config_to_str(true)}, {"text", text.fingerprint()}};
   run["data"] = options.data.empty() ? "" : fs::absolute(options.data).string();
@@ -201,27 +218,15 @@ int run(CLI::App& app, TrainGptOptions options) {
   const FolderLock lock(options.out);
   if (options.resuming) trainer.resume();
   if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked
-  std::fprintf(stderr,
-               "%s parameters; %s training and %s validation tokens of %s; %d threads; "
-               "files go to %s\n",
-               grouped(parameter_count(model)).c_str(), grouped(corpus->training_tokens()).c_str(),
-               grouped(corpus->validation_tokens()).c_str(), text.name().c_str(), num_threads(),
-               options.out.c_str());
-
-  if (const auto* lines = dynamic_cast<const LineCorpus*>(corpus.get()))
-    std::fprintf(stderr, "%s empty lines dropped, %s lines cut at the context\n",
-                 grouped(lines->empty_lines()).c_str(), grouped(lines->cut_lines()).c_str());
-
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  std::signal(SIGHUP, on_interrupt);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+  announce(options, model, *corpus, text);
+  take_signals();
   const int64_t last =
       options.stop_after ? std::min(options.stop_after, options.steps) : options.steps;
   Progress progress(last, trainer.step());
   const TrainResult result =
       trainer.run(options.stop_after, show_on(progress, options, model, *tokenizer));
   progress.finish();
+  if (!interrupted) print_inspection(options, model, *corpus);
   print_end(options, result, model, *tokenizer);
   return 0;
 }

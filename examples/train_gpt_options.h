@@ -8,10 +8,18 @@
 
 namespace tapeformer {
 
+/// What to look at, in this call of the program.
+struct InspectionOptions {
+  bool leak_test = false, float16_norms = false;
+  int64_t prefix_eval = 0, recalibrate = 0;  // batches
+};
+
 struct TrainGptOptions {
   std::string data, out, resume;
   bool resuming = false, overwrite = false, doctor = false;
   int64_t stop_after = 0, threads = 0;
+
+  InspectionOptions inspect;
 
   TransformerConfig model;
   bool untied = false;
@@ -122,6 +130,31 @@ inline void declare_training(const OptionGroup& options, TrainGptOptions& o) {
               "Stop after so many evaluations without gain; 0: never");
 }
 
+inline void declare_inspection(const OptionGroup& options, TrainGptOptions& o) {
+  options
+      .flag("--leak-test", o.inspect.leak_test,
+            "Report whether predictions see later tokens or other samples, and exit; of random "
+            "weights, or with --resume of the trained ones")
+      ->configurable(false);
+  options.add("--inspect-every", o.train.inspect_every,
+              "Steps between profiles by layer (residual stream, gradients, batch statistics) in "
+              "the metrics and in profile.svg, from step 0 on; 0: never");
+  options
+      .add("--prefix-eval", o.inspect.prefix_eval,
+           "At the end, the loss with each prediction made from its prefix alone, on so many "
+           "validation batches; 0: not")
+      ->configurable(false);
+  options
+      .add("--recalibrate", o.inspect.recalibrate,
+           "At the end, the losses with running and batch statistics, and with running ones "
+           "estimated anew from so many training batches; 0: not")
+      ->configurable(false);
+  options
+      .flag("--float16-norms", o.inspect.float16_norms,
+            "At the end, the losses with the norms computed in float16, by emulation")
+      ->configurable(false);
+}
+
 /// Declares every option. Those that are `configurable` make up the run: a checkpoint keeps them,
 /// and resuming takes them from there.
 inline void declare(CLI::App& app, TrainGptOptions& o) {
@@ -132,6 +165,7 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
   declare_run({app, "Run"}, o);
   declare_model({app, "Model"}, o);
   declare_training({app, "Training"}, o);
+  declare_inspection({app, "Looking inside"}, o);
 }
 
 /// Puts what belongs together in one place.

@@ -1,5 +1,7 @@
 #include "layers/attention.h"
 
+#include "layers/token_norms.h"
+
 namespace tapeformer {
 namespace {
 

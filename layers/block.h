@@ -18,7 +18,7 @@ class Block : public Module {
 
   /// Takes the stream [B,T,C] through the block. With a cache, its tokens are the next T ones.
   void forward(Stream& stream, const Context& context, KVCache* cache = nullptr);
-  Mixes mixes() const { return residual_->mixes(); }
+  Mixes mixes(bool training) const { return residual_->mixes(training); }
   void visit(Visitor& visitor) override;
 
   MultiHeadAttention attention;

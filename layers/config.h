@@ -25,6 +25,7 @@ struct TransformerConfig {
   std::string placement = "pre";         ///< placement_names()
   std::string position = "learned";      ///< position_names()
   std::string activation = "gelu_tanh";  ///< activation_names()
+  std::string initialization = "";       ///< initialization_names(); empty: what the placement asks
   double rotary_base = 10000;
   double dropout = 0;  ///< of the embeddings and of every sub-layer's output
   bool bias = true;    ///< in the linear maps

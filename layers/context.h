@@ -1,6 +1,8 @@
 // What a forward pass has to know beside its input.
 #pragma once
 
+#include <functional>
+
 #include "core/tensor.h"
 
 namespace tapeformer {
@@ -8,6 +10,10 @@ namespace tapeformer {
 struct Context {
   bool training = false;  ///< dropout drops, batch statistics are taken
   Tensor lengths = {};    ///< [B] i32, optional: positions at or after lengths[b] are padding
+  /// Outside training: norms take the statistics of the batch, and leave the running ones alone.
+  bool batch_statistics = false;
+  /// Called with the residual stream [B,T,C]: after the embedding (block 0) and after every block.
+  std::function<void(int64_t blocks, const Tensor& stream)> observe_stream = {};
 };
 
 }  // namespace tapeformer

@@ -1,5 +1,9 @@
 #include "layers/gpt.h"
 
+#include <algorithm>
+
+#include "layers/initialization.h"
+
 namespace tapeformer {
 namespace {
 
@@ -29,14 +33,10 @@ GPT::GPT(const TransformerConfig& config, uint64_t seed)
   if (position == Position::sinusoidal)
     sinusoidal_positions_ = sinusoidal_positions(config.context, config.channels);
   for (int64_t i = 0; i < config.layers; ++i) blocks_.push_back(std::make_unique<Block>(config, i));
+  if (placement_.has_embedding_norm) embedding_norm_ = find_norm(config.norm)(config.channels);
   if (placement_.has_final_norm) final_norm_ = find_norm(config.norm)(config.channels);
   if (!config.tied) output_ = std::make_unique<Linear>(config.channels, config.vocabulary, false);
-  const double gain = placement_.output_gain(config.layers);
-  initialize(*this, seed, [gain](const std::string& name) {
-    const bool writes_to_stream =
-        name.ends_with("attention.output.weight") || name.ends_with("ffn.down.weight");
-    return writes_to_stream ? 0.02 * gain : 0.02;
-  });
+  initialize(*this, config, seed);
 }
 
 Tensor GPT::embed(const Tensor& tokens, int64_t start, const Context& context) {
@@ -45,6 +45,7 @@ Tensor GPT::embed(const Tensor& tokens, int64_t start, const Context& context) {
   if (learned_positions_) x = x + slice(learned_positions_->weight, 0, start, end);
   if (sinusoidal_positions_.defined())
     x = x + cast(sinusoidal_positions_.rows(start, end), x.dtype());
+  if (embedding_norm_) x = embedding_norm_->forward(x, NormContext(context));
   return dropout(x, config_.dropout, context.training);
 }
 
@@ -54,8 +55,16 @@ Tensor GPT::run(const Tensor& tokens, const Context& context, Cache* cache) {
   check(end <= config_.context, "gpt: ", end, " tokens are more than the model's context of ",
         config_.context);
   Stream stream{embed(tokens, start, context), {}, {}};
-  for (size_t i = 0; i < blocks_.size(); ++i)
+  const auto observe = [&](size_t blocks) {
+    if (!context.observe_stream) return;
+    const Pause pause;
+    context.observe_stream(static_cast<int64_t>(blocks), value_of(stream));
+  };
+  observe(0);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i]->forward(stream, context, cache ? &(*cache)[i] : nullptr);
+    observe(i + 1);
+  }
   return placement_.finish(stream, final_norm_.get(), NormContext(context));
 }
 
@@ -73,14 +82,21 @@ Tensor GPT::loss(const Tensor& tokens, const Tensor& targets, const Context& con
 
 GPT::Cache GPT::make_cache(int64_t batch) const {
   check(config_.causal, "gpt: a model that is not causal cannot decode token by token");
+  check(mixes(false) == Mixes::nothing, "gpt: the norm '", config_.norm,
+        "' mixes time steps, so a token's output depends on more than those before it and cannot "
+        "be decoded over a cache");
   Cache cache;
-  for (const auto& block : blocks_) {
-    check(block->mixes() == Mixes::nothing, "gpt: the norm '", config_.norm,
-          "' mixes time steps or samples, so a token's output depends on more than those before it "
-          "and cannot be decoded over a cache");
+  for (const auto& block : blocks_)
     cache.push_back(block->attention.make_cache(batch, config_.context));
-  }
   return cache;
+}
+
+Mixes GPT::mixes(bool training) const {
+  Mixes most = Mixes::nothing;
+  for (const auto& block : blocks_) most = std::max(most, block->mixes(training));
+  for (const Norm* norm : {embedding_norm_.get(), final_norm_.get()})
+    if (norm) most = std::max(most, norm->mixes(training));
+  return most;
 }
 
 Tensor GPT::decode(const Tensor& tokens, Cache& cache) {
@@ -93,6 +109,7 @@ Tensor GPT::decode(const Tensor& tokens, Cache& cache) {
 void GPT::visit(Visitor& visitor) {
   visitor.module("token_embedding", tokens_);
   if (learned_positions_) visitor.module("position_embedding", *learned_positions_);
+  if (embedding_norm_) visitor.module("embedding_norm", *embedding_norm_);
   for (size_t i = 0; i < blocks_.size(); ++i)
     visitor.module("blocks." + std::to_string(i), *blocks_[i]);
   if (final_norm_) visitor.module("final_norm", *final_norm_);

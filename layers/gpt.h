@@ -12,8 +12,7 @@ namespace tapeformer {
 
 class GPT : public Module {
  public:
-  /// Weights are N(0, 0.02^2) by `seed`, gains 1, biases 0; projections that write to the residual
-  /// stream are scaled as the placement says. Throws for a configuration that makes no sense.
+  /// Weights are drawn by `seed` (initialization.h). Throws for a configuration that makes no sense.
   explicit GPT(const TransformerConfig& config, uint64_t seed = 1);
 
   /// tokens (i32) [B,T], T <= context -> [B,T,C], after the final norm.
@@ -29,6 +28,9 @@ class GPT : public Module {
   /// Appends tokens [B,T] to the cache -> [B,V], the scores of what follows the last.
   Tensor decode(const Tensor& tokens, Cache& cache);
 
+  /// What the norms mix, the most of them: where a causal model's may leak the future.
+  Mixes mixes(bool training) const;
+
   const TransformerConfig& config() const { return config_; }
   void visit(Visitor& visitor) override;
 
@@ -43,8 +45,8 @@ class GPT : public Module {
   std::unique_ptr<Embedding> learned_positions_;
   Tensor sinusoidal_positions_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::unique_ptr<Norm> final_norm_;
-  std::unique_ptr<Linear> output_;  // null when tied
+  std::unique_ptr<Norm> embedding_norm_, final_norm_;  // where the placement has them
+  std::unique_ptr<Linear> output_;                     // null when tied
 };
 
 }  // namespace tapeformer

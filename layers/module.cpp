@@ -1,5 +1,7 @@
 #include "layers/module.h"
 
+#include <map>
+
 #include "autograd/tape.h"
 #include "core/kernels.h"
 
@@ -7,6 +9,7 @@ namespace tapeformer {
 
 void Visitor::module(const std::string& name, Module& module) {
   const size_t length = prefix_.size();
+  if (on_module_) on_module_(prefix_ + name, module);
   prefix_ += name + ".";
   module.visit(*this);
   prefix_.resize(length);
@@ -24,6 +27,16 @@ std::vector<NamedTensor> named_tensors(Module& module) {
 std::vector<NamedTensor> named_parameters(Module& module) {
   std::vector<NamedTensor> result = named_tensors(module);
   std::erase_if(result, [](const NamedTensor& entry) { return entry.role != Role::parameter; });
+  return result;
+}
+
+std::vector<NamedModule> named_modules(Module& module) {
+  std::vector<NamedModule> result;
+  Visitor visitor([](const std::string&, const Tensor&, Role) {},
+                  [&](const std::string& name, Module& part) {
+                    result.push_back({name, &part});
+                  });
+  module.visit(visitor);
   return result;
 }
 
@@ -46,10 +59,25 @@ void initialize(Module& module, uint64_t seed,
   }
 }
 
+std::vector<std::string> copy_tensors(Module& from, Module& to) {
+  std::map<std::string, Tensor> given;
+  for (const NamedTensor& entry : named_tensors(from)) given[entry.name] = entry.tensor;
+  std::vector<std::string> kept;
+  for (const NamedTensor& entry : named_tensors(to)) {
+    const auto found = given.find(entry.name);
+    if (found != given.end() && found->second.shape() == entry.tensor.shape())
+      entry.tensor.copy_from(found->second);
+    else
+      kept.push_back(entry.name);
+  }
+  return kept;
+}
+
 void convert(Module& module, DType dtype, Device device) {
   for (const auto& [name, tensor, role] : named_tensors(module)) {
     if (!is_floating(tensor.dtype())) continue;
-    const Tensor converted = Tensor::empty(tensor.shape(), dtype, device);
+    const bool statistics = role == Role::buffer && size_of(dtype) < size_of(DType::f32);
+    const Tensor converted = Tensor::empty(tensor.shape(), statistics ? DType::f32 : dtype, device);
     converted.copy_from(tensor);
     tensor.become(converted);
     tensor.set_gradient_state({});

@@ -20,7 +20,9 @@ class Module;
 class Visitor {
  public:
   using Function = std::function<void(const std::string& name, const Tensor& tensor, Role role)>;
-  explicit Visitor(Function function) : function_(std::move(function)) {}
+  using ModuleFunction = std::function<void(const std::string& name, Module& module)>;
+  explicit Visitor(Function function, ModuleFunction on_module = {})
+      : function_(std::move(function)), on_module_(std::move(on_module)) {}
 
   void parameter(const std::string& name, const Tensor& tensor) {
     visit(name, tensor, Role::parameter);
@@ -33,6 +35,7 @@ class Visitor {
     if (tensor.defined()) function_(prefix_ + name, tensor, role);
   }
   Function function_;
+  ModuleFunction on_module_;
   std::string prefix_;
 };
 
@@ -52,6 +55,12 @@ struct NamedTensor {
 /// Every tensor of the module, in visiting order.
 std::vector<NamedTensor> named_tensors(Module& module);
 std::vector<NamedTensor> named_parameters(Module& module);
+struct NamedModule {
+  std::string name;
+  Module* module;
+};
+/// Every sub-module, in visiting order: for finding those of one type.
+std::vector<NamedModule> named_modules(Module& module);
 /// Number of trained numbers.
 int64_t parameter_count(Module& module);
 
@@ -61,8 +70,11 @@ Tensor make_parameter(const Shape& shape, double value = 0);
 /// gains stay as they are.
 void initialize(Module& module, uint64_t seed,
                 const std::function<double(const std::string& name)>& deviation);
+/// Copies every tensor of `from` that `to` has too, by name and shape; returns the names of the
+/// tensors of `to` that stayed as they were.
+std::vector<std::string> copy_tensors(Module& from, Module& to);
 /// Converts every floating tensor of the module, for all handles; their gradients start unwritten.
-/// Before Parameters takes them over.
+/// Buffers hold statistics and get at least f32. Before Parameters takes them over.
 void convert(Module& module, DType dtype, Device device = Device::cpu);
 
 }  // namespace tapeformer

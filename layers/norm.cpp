@@ -1,14 +1,17 @@
 #include "layers/norm.h"
 
 #include "autograd/recompute.h"
+#include "layers/batch_norms.h"
 #include "layers/registry.h"
+#include "layers/time_norms.h"
+#include "layers/token_norms.h"
 
 namespace tapeformer {
 
 NormContext::NormContext(const Context& context)
     : lengths(context.lengths),
-      training(context.training),
-      recomputing(tapeformer::recomputing()) {}
+      training(context.training || context.batch_statistics),
+      recomputing(tapeformer::recomputing() || !context.training) {}
 
 SumAndNorm Norm::add_forward(const Tensor& residual, const Tensor& x, double alpha,
                              const NormContext& context) {
@@ -16,50 +19,41 @@ SumAndNorm Norm::add_forward(const Tensor& residual, const Tensor& x, double alp
   return {sum, forward(sum, context)};
 }
 
-LayerNorm::LayerNorm(int64_t channels, bool with_bias, double epsilon)
-    : weight(make_parameter({channels}, 1)),
-      bias(with_bias ? make_parameter({channels}) : Tensor{}),
-      epsilon(epsilon) {}
-
-Tensor LayerNorm::forward(const Tensor& x, const NormContext&) {
-  return layer_norm(x, weight, bias, epsilon);
+Tensor widened(const Tensor& x) {
+  return x.defined() && size_of(x.dtype()) < size_of(DType::f32) ? cast(x, DType::f32) : x;
 }
-
-SumAndNorm LayerNorm::add_forward(const Tensor& residual, const Tensor& x, double alpha,
-                                  const NormContext&) {
-  return add_layer_norm(residual, x, alpha, weight, bias, epsilon);
-}
-
-void LayerNorm::visit(Visitor& visitor) {
-  visitor.parameter("weight", weight);
-  visitor.parameter("bias", bias);
-}
-
-RMSNorm::RMSNorm(int64_t channels, double epsilon)
-    : weight(make_parameter({channels}, 1)), epsilon(epsilon) {}
-
-Tensor RMSNorm::forward(const Tensor& x, const NormContext&) {
-  return rms_norm(x, weight, epsilon);
-}
-
-SumAndNorm RMSNorm::add_forward(const Tensor& residual, const Tensor& x, double alpha,
-                                const NormContext&) {
-  return add_rms_norm(residual, x, alpha, weight, epsilon);
-}
-
-void RMSNorm::visit(Visitor& visitor) { visitor.parameter("weight", weight); }
 
 namespace {
 
+// A factory of N(channels, arguments...).
+template <class N, class... Arguments>
+NormFactory make(Arguments... arguments) {
+  return [=](int64_t channels) { return std::make_unique<N>(channels, arguments...); };
+}
+
 Registry<NormFactory>& norms() {
+  using L = LayerNormOptions;
   static Registry<NormFactory> registry(
-      "norm",
-      {
-          {"layernorm", [](int64_t c) { return std::make_unique<LayerNorm>(c); }},
-          {"layernorm-nobias", [](int64_t c) { return std::make_unique<LayerNorm>(c, false); }},
-          {"rmsnorm", [](int64_t c) { return std::make_unique<RMSNorm>(c); }},
-          {"none", [](int64_t) { return std::make_unique<NoNorm>(); }},
-      });
+      "norm", {
+                  {"layernorm", make<LayerNorm>()},
+                  {"layernorm-nobias", make<LayerNorm>(L{.bias = false})},
+                  {"layernorm-simple", make<LayerNorm>(L{.weight = false, .bias = false})},
+                  {"layernorm-detach", make<LayerNorm>(L{.detached = true})},
+                  {"rmsnorm", make<RMSNorm>()},
+                  {"prmsnorm", make<PartialRMSNorm>()},
+                  {"scalenorm", make<ScaleNorm>()},
+                  {"adanorm", make<AdaNorm>()},
+                  {"groupnorm", make<GroupNorm>()},
+                  {"dyt", make<DyT>()},
+                  {"none", [](int64_t) { return std::make_unique<NoNorm>(); }},
+                  {"batchnorm", make<BatchNorm>()},
+                  {"batchnorm-unmasked", make<BatchNorm>(/*masked=*/false)},
+                  {"powernorm", make<PowerNorm>()},
+                  {"powernorm-v", make<PowerNorm>(/*running_in_training=*/false)},
+                  {"groupnorm-time", make<TimeGroupNorm>()},
+                  {"instancenorm", make<InstanceNorm>()},
+                  {"layernorm-time", make<TimeLayerNorm>()},
+              });
   return registry;
 }
 
@@ -69,6 +63,10 @@ NormFactory find_norm(const std::string& name) { return norms().find(name); }
 std::vector<std::string> norm_names() { return norms().names(); }
 void register_norm(const std::string& name, NormFactory factory) {
   norms().add(name, std::move(factory));
+}
+
+NormFactory replace_norm(const std::string& name, NormFactory factory) {
+  return norms().replace(name, std::move(factory));
 }
 
 }  // namespace tapeformer

@@ -1,5 +1,6 @@
-// The norm plug: what a norm is to the rest of a model, the norms themselves, and the table through
-// which names such as "rmsnorm" resolve.
+// The norm plug: what a norm is to the rest of a model, and the table through which names such as
+// "rmsnorm" resolve. The norms themselves are in three files, by what they mix: token_norms.h (a
+// token's own features), batch_norms.h (samples) and time_norms.h (the times of a sample).
 #pragma once
 
 #include <functional>
@@ -14,17 +15,17 @@
 namespace tapeformer {
 
 struct NormContext {
-  Tensor lengths;  ///< [B] i32 or undefined: who is padding
-  bool training = false;
-  bool recomputing = false;  ///< the second run of recompute(): leave running statistics alone
+  Tensor lengths;            ///< [B] i32 or undefined: who is padding
+  bool training = false;     ///< take the batch's statistics and update the running ones
+  bool recomputing = false;  ///< do not update them: the second run of recompute(), or a look
 
   NormContext() = default;
   explicit NormContext(const Context& context);
 };
 
 /// What a norm mixes into the output at one time step beside that step's own features: nothing,
-/// other times of the same sample, or other samples. Whoever mixes may leak the future in a causal
-/// model and cannot decode token by token.
+/// other times of the same sample, or other samples too. Whoever mixes leaks the future in a causal
+/// model; who mixes outside training as well cannot decode token by token.
 enum class Mixes { nothing, time, samples };
 
 struct Norm : Module {
@@ -33,38 +34,18 @@ struct Norm : Module {
   /// sum = alpha residual + x, and its norm. Norms with a fused kernel override it.
   virtual SumAndNorm add_forward(const Tensor& residual, const Tensor& x, double alpha,
                                  const NormContext& context);
-  virtual Mixes mixes() const { return Mixes::nothing; }
+  virtual Mixes mixes(bool /*training*/) const { return Mixes::nothing; }
   void visit(Visitor&) override {}
 };
 
-/// Ba et al. 2016. y = weight (x - mean) / sqrt(variance + epsilon) + bias.
-struct LayerNorm : Norm {
-  Tensor weight, bias;  // [C]; undefined: 1 and 0
-  double epsilon;
-
-  explicit LayerNorm(int64_t channels, bool with_bias = true, double epsilon = 1e-5);
-  Tensor forward(const Tensor& x, const NormContext& context) override;
-  SumAndNorm add_forward(const Tensor& residual, const Tensor& x, double alpha,
-                         const NormContext& context) override;
-  void visit(Visitor& visitor) override;
-};
-
-/// Zhang & Sennrich 2019. y = weight x / sqrt(mean(x^2) + epsilon).
-struct RMSNorm : Norm {
-  Tensor weight;  // [C]
-  double epsilon;
-
-  explicit RMSNorm(int64_t channels, double epsilon = 1e-5);
-  Tensor forward(const Tensor& x, const NormContext& context) override;
-  SumAndNorm add_forward(const Tensor& residual, const Tensor& x, double alpha,
-                         const NormContext& context) override;
-  void visit(Visitor& visitor) override;
-};
-
-/// y = x: what a norm's absence is measured against.
-struct NoNorm : Norm {
-  Tensor forward(const Tensor& x, const NormContext&) override { return x; }
-};
+/// x as f32 where it is of a 16-bit dtype, else x itself; undefined stays undefined.
+Tensor widened(const Tensor& x);
+/// f(x, parameters...) computed in f32 or wider, in x's dtype: what a norm that is composed of
+/// operations wraps around itself, because sums of squares overflow and lose digits in 16 bits.
+template <class F, class... Parameters>
+Tensor compute_wide(const F& f, const Tensor& x, const Parameters&... parameters) {
+  return cast(f(widened(x), widened(parameters)...), x.dtype());
+}
 
 using NormFactory = std::function<std::unique_ptr<Norm>(int64_t channels)>;
 
@@ -73,5 +54,8 @@ NormFactory find_norm(const std::string& name);
 std::vector<std::string> norm_names();
 /// Makes a norm available by name, to every model and program. Throws when the name is taken.
 void register_norm(const std::string& name, NormFactory factory);
+/// Puts another factory under a known name and returns the one before: whether an experiment sees
+/// the difference is a test of the experiment.
+NormFactory replace_norm(const std::string& name, NormFactory factory);
 
 }  // namespace tapeformer

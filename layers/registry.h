@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -27,6 +28,13 @@ class Registry {
     std::lock_guard lock(mutex_);
     check(entries_.emplace(name, std::move(entry)).second, "the ", kind_, " '", name,
           "' is registered already; choose another name");
+  }
+  /// Returns what stood under the name before.
+  T replace(const std::string& name, T entry) {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(name);
+    check(found != entries_.end(), "there is no ", kind_, " '", name, "' to replace");
+    return std::exchange(found->second, std::move(entry));
   }
   std::vector<std::string> names() const {
     std::lock_guard lock(mutex_);

@@ -3,9 +3,20 @@
 //
 //   pre            x = x + f(N(x)), one more norm at the end       Xiong et al. 2020
 //   post           x = N(x + f(x))                                 Vaswani et al. 2017
+//   sandwich       x = x + N2(f(N1(x)))                            Ding et al. 2021 (CogView)
+//   peri           sandwich; embedding and output are normed too   Kim et al. 2025 (Peri-LN)
+//   post-branch    x = x + N(f(x)), one more norm at the end       OLMo team 2024 (OLMo 2)
+//   deepnorm       x = N(alpha x + f(x)), alpha = (2L)^(1/4), smaller weights
+//                                                                  Wang et al. 2022, section 4
+//   rezero         x = x + a f(x), a = 0 at first, no norm         Bachlechner et al. 2020, eq. 2
+//   b2t            post, and the block's input is added before its last norm
+//                                                                  Takase et al. 2022 (B2T)
 //   parallel       x = x + f1(N(x)) + f2(N(x)), one norm for both  Wang & Komatsuzaki 2021 (GPT-J)
+//   mix            the first quarter of the blocks post, the others pre
+//                                                                  Li et al. 2024 (Mix-LN)
 //   residual-dual  x = N(x + f(x)), r = r + f(x); at the end x + N(r)
 //                                                                  Xie et al. 2023 (ResiDual)
+//   no-residual    x = N(f(x)): what the residual is for can only be seen without it
 #pragma once
 
 #include <functional>
@@ -33,10 +44,10 @@ class Residual : public Module {
  public:
   virtual void forward(Stream& stream, std::span<const SubLayer> sublayers,
                        const NormContext& context) = 0;
-  /// Reports norm1, norm2, ...
+  /// Reports norm1, norm2, ..., in the order in which they act.
   void visit(Visitor& visitor) override;
   /// What its norms mix, the most of them.
-  Mixes mixes() const;
+  Mixes mixes(bool training) const;
 
  protected:
   Residual(const NormFactory& norm, int64_t channels, int count);
@@ -56,9 +67,16 @@ struct Placement {
   /// Turns the stream into the stack's output. final_norm is null unless has_final_norm.
   std::function<Tensor(const Stream&, Norm* final_norm, const NormContext&)> finish;
   bool has_final_norm = true;
-  /// Factor on the initial weights of the projections that write to the stream, for L blocks.
-  std::function<double(int64_t blocks)> output_gain;
+  bool has_embedding_norm = false;
+  std::string initialization = "normal";  // see initialization.h
+  /// Factor on the weights of the projections that write to the stream, for L blocks, under normal.
+  std::function<double(int64_t blocks)> output_gain = [](int64_t) { return 1.0; };
+  /// Factor on values, attention outputs and both maps of the FFN, under either.
+  std::function<double(int64_t blocks)> branch_gain = [](int64_t) { return 1.0; };
 };
+
+/// The stream as one tensor: x + pending.
+Tensor value_of(const Stream& stream);
 
 /// Throws for an unknown name, listing the known.
 Placement find_placement(const std::string& name);

@@ -3,6 +3,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/threads.h"
+#include "layers/token_norms.h"
 #include "optim/optimizer.h"
 #include "tests/catch.h"
 
@@ -209,7 +210,7 @@ TEST_CASE("gpt2_has_124_million_parameters") {
 
 TEST_CASE("a_norm_that_mixes_time_refuses_cached_decoding") {
   struct Mixing : NoNorm {
-    Mixes mixes() const override { return Mixes::time; }
+    Mixes mixes(bool) const override { return Mixes::time; }
   };
   register_norm("mixing", [](int64_t) { return std::make_unique<Mixing>(); });
   TransformerConfig config = tiny();

@@ -67,6 +67,31 @@ TEST_CASE("metrics_that_are_not_finite_are_null_and_valid_json") {
   CHECK_FALSE(read.grad_norm.has_value());
 }
 
+TEST_CASE("a_profile_is_lists_and_objects_in_the_order_of_the_layers") {
+  const TemporaryFolder folder;
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Metrics metrics{.step = 2,
+                        .stream_rms = {0.5, infinity},
+                        .gradient_norms = {{"blocks.2.w", 0.1}, {"blocks.10.w", NAN}, {"a", -0.0}},
+                        .tid = {{"final_norm", 3}}};
+  CHECK(
+      to_json(metrics) ==
+      R"({"step":2,"stream_rms":[0.5,null],)"
+      R"("gradient_norms":{"blocks.2.w":0.1,"blocks.10.w":null,"a":-0.0},"tid":{"final_norm":3}})");
+  MetricsWriter(folder / "m").write(metrics);
+  const Metrics read = read_metrics(folder / "m").at(0);
+  REQUIRE(read.stream_rms.size() == 2);
+  CHECK(read.stream_rms[0] == 0.5);
+  CHECK(std::isnan(read.stream_rms[1]));
+  REQUIRE(read.gradient_norms.size() == 3);
+  CHECK(read.gradient_norms[0].name == "blocks.2.w");
+  CHECK(read.gradient_norms[1].name == "blocks.10.w");
+  CHECK(read.gradient_norms[0].value == 0.1);
+  CHECK(std::isnan(read.gradient_norms[1].value));
+  REQUIRE(read.tid.size() == 1);
+  CHECK(read.tid[0].value == 3);
+}
+
 TEST_CASE("metrics_lines_are_in_the_file_as_soon_as_they_are_written") {
   const TemporaryFolder folder;
   MetricsWriter writer(folder / "m");
@@ -104,8 +129,10 @@ TEST_CASE("metrics_torn_by_a_crash_lose_only_the_torn_line") {
 
 TEST_CASE("metrics_reader_names_the_line_that_it_cannot_read") {
   const TemporaryFolder folder;
-  for (const std::string line : {"nonsense", "{}", "[1]", "{\"step\":\"1\"}", "{\"step\":1.5}",
-                                 "{\"step\":1,\"lr\":\"x\"}", ""}) {
+  for (const std::string line :
+       {"nonsense", "{}", "[1]", "{\"step\":\"1\"}", "{\"step\":1.5}", "{\"step\":1,\"lr\":\"x\"}",
+        "{\"step\":1,\"stream_rms\":3}", "{\"step\":1,\"stream_rms\":[\"x\"]}",
+        "{\"step\":1,\"tid\":[1]}", "{\"step\":1,\"tid\":{\"a\":\"x\"}}", ""}) {
     write_bytes(folder / "m", "{\"step\":1}\n" + line + "\n{\"step\":2}\n");
     CHECK_THROWS_WITH(read_metrics(folder / "m"),
                       ContainsSubstring("m, line 2 is not of the form"));

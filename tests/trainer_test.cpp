@@ -109,6 +109,37 @@ TEST_CASE("a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit") {
   }
 }
 
+TEST_CASE("inspecting_changes_no_training_loss_and_a_resumed_run_inspects_the_same") {
+  TemporaryFolder folder;
+  for (const std::string norm : {"layernorm", "batchnorm", "powernorm"}) {
+    CAPTURE(norm);
+    Run plain, whole(folder / (norm + "whole")), parts(folder / (norm + "parts"));
+    for (Run* run : {&plain, &whole, &parts}) {
+      run->config.norm = norm;
+      run->options.schedule.steps = 8;
+    }
+    whole.options.inspect_every = parts.options.inspect_every = 3;
+    const auto losses = whole.train();
+    CHECK(losses == plain.train());
+    auto first = parts.train(4);
+    first.merge(parts.train(0, true));
+    CHECK(first == losses);
+    CHECK(content(whole.options.out / "model.safetensors") ==
+          content(parts.options.out / "model.safetensors"));
+    std::vector<int64_t> steps;
+    std::string profiles[2];
+    for (Run* run : {&whole, &parts})
+      for (Metrics& at : read_metrics(run->options.out / "metrics.jsonl")) {
+        if (at.stream_rms.empty()) continue;
+        if (run == &whole) steps.push_back(at.step);
+        profiles[run == &parts] += to_json(at) + "\n";
+      }
+    CHECK(steps == std::vector<int64_t>{0, 3, 6, 8});
+    CHECK(profiles[0] == profiles[1]);
+    CHECK(fs::exists(whole.options.out / "profile.svg"));
+  }
+}
+
 TEST_CASE("one_and_two_threads_give_the_same_losses") {
   const int before = num_threads();
   Run run;

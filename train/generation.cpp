@@ -21,6 +21,46 @@ std::vector<int32_t> starting_tokens(const Tokenizer& tokenizer, std::string_vie
   }
 }
 
+// The scores of what follows a history that grows.
+class NextToken {
+ public:
+  NextToken(GPT& model, const std::vector<int32_t>& history)
+      : model_(model),
+        history_(history),
+        context_(model.config().context),
+        cached_(model.mixes(false) == Mixes::nothing || !model.config().causal),
+        fed_(history.size() - std::min(history.size(), context_)),
+        first_(fed_) {
+    if (cached_) cache_ = model.make_cache();
+  }
+
+  Tensor scores() {
+    if (history_.size() - first_ > context_) slide();
+    if (!cached_) return scores_of_all();
+    const Tensor logits = model_.decode(as_batch(std::span(history_).subspan(fed_)), cache_);
+    fed_ = history_.size();
+    return logits;
+  }
+
+ private:
+  void slide() {
+    first_ = fed_ = history_.size() - std::max<size_t>(1, context_ / 2);
+    for (KVCache& layer : cache_) layer.length = 0;
+  }
+  Tensor scores_of_all() {
+    const Pause pause;
+    const Tensor logits = model_.logits(as_batch(std::span(history_).subspan(first_)));
+    return slice(logits, 1, logits.dim(1) - 1, logits.dim(1));
+  }
+
+  GPT& model_;
+  const std::vector<int32_t>& history_;
+  size_t context_;
+  bool cached_;
+  size_t fed_, first_;  // tokens before fed_ were fed; the cache holds [first_, fed_)
+  GPT::Cache cache_;
+};
+
 }  // namespace
 
 void generate_tokens(GPT& model, std::span<const int32_t> prompt, int64_t count,
@@ -29,20 +69,11 @@ void generate_tokens(GPT& model, std::span<const int32_t> prompt, int64_t count,
   check(!prompt.empty(), "generate: needs a prompt of at least one token");
   check(count >= 0, "generate: the number of tokens must not be negative, got ", count);
   check_sampling_options(options);
-  const size_t context = model.config().context;
   Generator generator({seed, Purpose::sampling, 0, 0});
   std::vector<int32_t> history(prompt.begin(), prompt.end());
-  GPT::Cache cache = model.make_cache();
-  size_t fed = history.size() - std::min(history.size(), context);  // tokens before this are past
-  size_t first = fed;                                               // the cache holds [first, fed)
+  NextToken next(model, history);
   for (int64_t i = 0; i < count; ++i) {
-    if (history.size() - first > context) {
-      first = fed = history.size() - std::max<size_t>(1, context / 2);
-      for (KVCache& layer : cache) layer.length = 0;
-    }
-    const Tensor logits = model.decode(as_batch(std::span(history).subspan(fed)), cache);
-    fed = history.size();
-    const Tensor scores = cast(logits, DType::f32);
+    const Tensor scores = cast(next.scores(), DType::f32);
     history.push_back(sample_token({scores.data<float>(), static_cast<size_t>(scores.numel())},
                                    options, generator));
     if (!sink(history.back())) return;

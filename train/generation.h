@@ -1,4 +1,5 @@
-// Sampling text from a model, token by token, over its key-value cache.
+// Sampling text from a model, token by token, over its key-value cache; without one where a norm
+// mixes time steps.
 #pragma once
 
 #include <functional>

@@ -18,7 +18,7 @@ namespace tapeformer {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // layers stay in their order
 
 struct Field {
   const char* name;
@@ -29,6 +29,42 @@ constexpr Field fields[] = {{"train_loss", &Metrics::train_loss},
                             {"lr", &Metrics::lr},
                             {"grad_norm", &Metrics::grad_norm},
                             {"tokens_per_second", &Metrics::tokens_per_second}};
+
+struct ObjectField {
+  const char* name;
+  std::vector<NamedValue> Metrics::*values;
+};
+constexpr ObjectField object_fields[] = {{"gradient_norms", &Metrics::gradient_norms},
+                                         {"tid", &Metrics::tid}};
+
+// Nothing unless a number or null.
+std::optional<double> number(const json& value) {
+  if (value.is_null()) return std::numeric_limits<double>::quiet_NaN();
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+// Reads the profile. False when it has another form.
+bool parse_profile(const json& object, Metrics& metrics) {
+  if (const auto found = object.find("stream_rms"); found != object.end()) {
+    if (!found->is_array()) return false;
+    for (const json& element : *found) {
+      const std::optional<double> value = number(element);
+      if (!value) return false;
+      metrics.stream_rms.push_back(*value);
+    }
+  }
+  for (const ObjectField& field : object_fields) {
+    const auto found = object.find(field.name);
+    if (found == object.end()) continue;
+    if (!found->is_object()) return false;
+    for (const auto& [name, element] : found->items()) {
+      const std::optional<double> value = number(element);
+      if (!value) return false;
+      (metrics.*field.values).push_back({name, *value});
+    }
+  }
+  return true;
+}
 
 // None when the line is not the JSON of metrics. Other fields are ignored.
 std::optional<Metrics> parse(std::string_view line) {
@@ -41,11 +77,10 @@ std::optional<Metrics> parse(std::string_view line) {
   for (const Field& field : fields) {
     const auto found = object.find(field.name);
     if (found == object.end()) continue;
-    if (!found->is_number() && !found->is_null()) return {};
-    metrics.*field.value =
-        found->is_null() ? std::numeric_limits<double>::quiet_NaN() : found->get<double>();
+    metrics.*field.value = number(*found);
+    if (!(metrics.*field.value)) return {};
   }
-  return metrics;
+  return parse_profile(object, metrics) ? std::optional(metrics) : std::nullopt;
 }
 
 // Calls f(line, complete) for every line; the last is incomplete when no newline ends it.
@@ -76,6 +111,16 @@ std::string json_number(double value) {
   return value == 0 && std::signbit(value) ? "-0.0" : shortest(value);
 }
 
+// ,"name":[element(0),element(1),...] with the brackets given; nothing for no values.
+template <class T, class F>
+void append_list(std::string& line, const char* name, const std::vector<T>& values,
+                 const char* brackets, const F& element) {
+  if (values.empty()) return;
+  line += std::string(",\"") + name + "\":" + brackets[0];
+  for (size_t i = 0; i < values.size(); ++i) line += (i ? "," : "") + element(values[i]);
+  line += brackets[1];
+}
+
 }  // namespace
 
 std::string to_json(const Metrics& metrics) {
@@ -83,6 +128,11 @@ std::string to_json(const Metrics& metrics) {
   for (const Field& field : fields)
     if (const std::optional<double>& value = metrics.*field.value)
       line += std::string(",\"") + field.name + "\":" + json_number(*value);
+  append_list(line, "stream_rms", metrics.stream_rms, "[]", json_number);
+  for (const ObjectField& field : object_fields)
+    append_list(line, field.name, metrics.*field.values, "{}", [](const NamedValue& entry) {
+      return json(entry.name).dump() + ":" + json_number(entry.value);
+    });
   return line + "}";
 }
 

@@ -9,11 +9,20 @@
 
 namespace tapeformer {
 
+struct NamedValue {
+  std::string name;
+  double value = 0;
+};
+
 /// One line. What was not measured then is absent.
 struct Metrics {
   int64_t step = 0;
   std::optional<double> train_loss = {}, val_loss = {}, lr = {}, grad_norm = {};
   std::optional<double> tokens_per_second = {};
+  // The profile by layer (profile.h); empty: absent.
+  std::vector<double> stream_rms = {};          ///< [1.5,2.1,...]
+  std::vector<NamedValue> gradient_norms = {};  ///< {"blocks.0.norm1.weight":0.1,...}
+  std::vector<NamedValue> tid = {};
 };
 
 /// Numbers have the fewest digits that read back to the same double. JSON knows neither NaN nor

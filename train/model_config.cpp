@@ -21,6 +21,7 @@ void each_field(Config& config, const Field& field) {
   field("placement", config.placement);
   field("position", config.position);
   field("activation", config.activation);
+  field("initialization", config.initialization);
   field("rotary_base", config.rotary_base);
   field("dropout", config.dropout);
   field("bias", config.bias);

@@ -6,9 +6,21 @@
 
 #include "train/diagnosis.h"
 #include "train/evaluation.h"
+#include "train/format.h"
 #include "train/plot.h"
+#include "train/profile.h"
 
 namespace tapeformer {
+namespace {
+
+[[noreturn]] void fail_not_finite(const char* what, int64_t step, double value,
+                                  const std::string& where) {
+  throw NotFiniteError("training: the " + std::string(what) + " of step " +
+                       std::to_string(step + 1) + " is " + shortest(value) + "; " + where +
+                       "; a lower --lr or --clip, or a longer --warmup, may help");
+}
+
+}  // namespace
 
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
@@ -29,17 +41,14 @@ StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimize
     const Tensor loss = model.loss(batch.inputs, batch.targets, context);
     const double value = loss.item();
     if (!std::isfinite(value))
-      fail("training: the loss of step ", step + 1, " is ", value, "; ",
-           first_operation_not_finite(model, batch, key),
-           "; a lower --lr or --clip, or a longer --warmup, may help");
+      fail_not_finite("loss", step, value, first_operation_not_finite(model, batch, key));
     result.loss += share * value;
     tape.backward(loss, share);
   }
   result.grad_norm = optimizer.step(lr, max_norm);
   if (!std::isfinite(result.grad_norm))
-    fail("training: the gradient norm of step ", step + 1, " is ", result.grad_norm, "; ",
-         first_gradient_not_finite(parameters),
-         "; a lower --lr or --clip, or a longer --warmup, may help");
+    fail_not_finite("gradient norm", step, result.grad_norm,
+                    first_gradient_not_finite(parameters));
   return result;
 }
 
@@ -58,6 +67,7 @@ Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
   not_negative("eval-batches", options.eval_batches);
   not_negative("save-every", options.save_every);
   not_negative("patience", options.patience);
+  not_negative("inspect-every", options.inspect_every);
   check(options.accumulate > 0, "training: accumulate must be positive, got ", options.accumulate);
   learning_rate(options.schedule, 0);  // throws for a schedule that makes no sense
   state_.seed = options.seed;
@@ -110,8 +120,20 @@ double Trainer::evaluate_now(const TrainEvents& events) {
 }
 
 void Trainer::draw_curves() const {
-  if (!options_.out.empty())
-    write_curves(options_.out, read_metrics(options_.out / "metrics.jsonl"), options_.perfect_loss);
+  if (options_.out.empty()) return;
+  const std::vector<Metrics> metrics = read_metrics(options_.out / "metrics.jsonl");
+  write_curves(options_.out, metrics, options_.perfect_loss);
+  write_profile(options_.out, metrics);
+}
+
+// Looks at what the next step will train on.
+void Trainer::inspect() {
+  if (!metrics_ || options_.inspect_every == 0 || !due(options_.inspect_every)) return;
+  const Profile now = profile(model_, corpus_.training_batch(state_.step));
+  metrics_->write({.step = state_.step,
+                   .stream_rms = now.stream_rms,
+                   .gradient_norms = now.gradient_norms,
+                   .tid = now.tid});
 }
 
 void Trainer::train_step(const TrainEvents& events) {
@@ -145,6 +167,7 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   double loss = std::numeric_limits<double>::quiet_NaN();
   if (state_.step == 0) {
     save();
+    inspect();
     if (due(options_.eval_every)) loss = evaluate_now(events);
   }
 
@@ -152,6 +175,7 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   bool stopped = false;
   while (state_.step < last && !no_gain() && !stopped) {
     train_step(events);
+    inspect();
     if (due(options_.eval_every)) loss = evaluate_now(events);
     if (due(save_every)) {
       save();

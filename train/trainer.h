@@ -18,6 +18,11 @@
 
 namespace tapeformer {
 
+/// A loss or a gradient norm that is not finite.
+struct NotFiniteError : Error {
+  using Error::Error;
+};
+
 struct StepResult {
   double loss = 0;       ///< mean over the tokens of all micro-batches, before the update
   double grad_norm = 0;  ///< before clipping
@@ -26,7 +31,7 @@ struct StepResult {
 
 /// One update of the model on training step `step` of the corpus: `accumulate` micro-batches, each
 /// weighted by its tokens, then clipping to `max_norm` and the optimizer. A loss or gradient that
-/// is not finite throws, naming the step and the first operation (or parameter) where it appeared,
+/// is not finite throws NotFiniteError, naming the step and the first operation (or parameter) where it appeared,
 /// and leaves the parameters as they are.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
@@ -42,6 +47,7 @@ struct TrainOptions {
   int64_t eval_batches = 0;   ///< of each evaluation but the last; 0: the whole validation part
   int64_t save_every = 0;     ///< 0: with every evaluation
   int64_t patience = 0;       ///< stop after so many evaluations without gain; 0: never
+  int64_t inspect_every = 0;  ///< profiles (profile.h) in the metrics and as a plot; 0: never
   std::filesystem::path out;  ///< empty: write no files
   ModelFile description;      ///< goes into the checkpoint
   std::optional<double> perfect_loss;  ///< of a model that knows the source, for the plot
@@ -81,6 +87,7 @@ class Trainer {
 
  private:
   void train_step(const TrainEvents& events);
+  void inspect();
   double evaluate_now(const TrainEvents& events);
   void save();
   void draw_curves() const;

@@ -1,9 +1,14 @@
 #include "core/cpu/gemm.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 #include <omp.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <string_view>
 
 #include "core/check.h"
 #include "core/kernels.h"
@@ -18,10 +23,34 @@ void set_openblas_threads(int n) {
   omp_set_num_threads(openmp_threads);
 }
 
+// OpenBLAS takes a processor that is newer than itself for one of 2004, and its products are then
+// four times slower. Where the processor can do more, it is made to choose again, by name, as
+// OPENBLAS_CORETYPE would; whoever sets that variable keeps the choice.
+void choose_newer_kernels() {
+#if defined(__x86_64__)
+  constexpr std::string_view without_avx2[] = {"Prescott", "Core2", "Nehalem", "Sandybridge"};
+  if (std::getenv("OPENBLAS_CORETYPE") ||
+      std::ranges::find(without_avx2, openblas_get_corename()) == std::end(without_avx2))
+    return;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  using Function = void (*)();
+  const auto quit = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "gotoblas_dynamic_quit"));
+  const auto init = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "gotoblas_dynamic_init"));
+  if (!avx2 || !quit || !init) return;
+  setenv("OPENBLAS_CORETYPE", avx512 ? "SkylakeX" : "Haswell", 0);
+  quit();
+  init();
+  unsetenv("OPENBLAS_CORETYPE");
+#endif
+}
+
 bool set_up_openblas() {
   check(openblas_get_parallel() != 0,
         "matmul: this OpenBLAS is the serial build, which must not be called from several threads; "
         "install libopenblas-pthread-dev and libopenblas0-pthread (or the -openmp- packages)");
+  choose_newer_kernels();
   set_openblas_threads(1);
   return true;
 }

@@ -88,7 +88,7 @@ struct Backward {
   int64_t channels;
   const T *dy, *s, *gamma, *mean, *rstd, *dsum;
   T* ds;
-  bool accumulate;
+  bool accumulate, detached;
 };
 
 // With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
@@ -110,7 +110,8 @@ void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
     }
   });
   if (!a.ds) return;
-  const T mean_h = row_total(sum_h) / C, mean_hx = row_total(sum_hx) / C;
+  const T share = a.detached ? T(0) : T(1) / C;
+  const T mean_h = row_total(sum_h) * share, mean_hx = row_total(sum_hx) * share;
   const auto ds = [=](int64_t i) {
     return r * (gamma[i] * dy[i] - mean_h - (s[i] - mu) * r * mean_hx);
   };
@@ -141,7 +142,7 @@ void sum_partials(const T* partials, int64_t chunks, int64_t C, int which, const
 
 template <bool centred>
 void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
-                   const Tensor& mean, const Tensor& rstd, const Tensor& dsum,
+                   const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
                    const Destination& ds, const Destination& dgamma, const Destination& dbeta) {
   dispatch_floating(operation, s.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -155,7 +156,8 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         rstd.data<T>(),
                         optional_data<T>(dsum),
                         optional_data<T>(ds.tensor),
-                        ds.accumulate};
+                        ds.accumulate,
+                        detached};
     const int64_t grain = std::max<int64_t>(16, (N + 63) / 64), chunks = (N + grain - 1) / grain;
     const Tensor scratch = s.empty_like({chunks, 2, C});
     T* partials = scratch.data<T>();
@@ -178,9 +180,10 @@ void layer_norm_forward(const Tensor& x, const Tensor& residual, double alpha, c
 }
 
 void layer_norm_backward(const Tensor& dy, const Tensor& s, const Tensor& gamma, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& dsum, const Destination& ds,
-                         const Destination& dgamma, const Destination& dbeta) {
-  norm_backward<true>("layer_norm", dy, s, gamma, mean, rstd, dsum, ds, dgamma, dbeta);
+                         const Tensor& rstd, bool detached, const Tensor& dsum,
+                         const Destination& ds, const Destination& dgamma,
+                         const Destination& dbeta) {
+  norm_backward<true>("layer_norm", dy, s, gamma, mean, rstd, detached, dsum, ds, dgamma, dbeta);
 }
 
 void rms_norm_forward(const Tensor& x, const Tensor& residual, double alpha, const Tensor& gamma,
@@ -190,7 +193,7 @@ void rms_norm_forward(const Tensor& x, const Tensor& residual, double alpha, con
 
 void rms_norm_backward(const Tensor& dy, const Tensor& s, const Tensor& gamma, const Tensor& rstd,
                        const Tensor& dsum, const Destination& ds, const Destination& dgamma) {
-  norm_backward<false>("rms_norm", dy, s, gamma, {}, rstd, dsum, ds, dgamma, {});
+  norm_backward<false>("rms_norm", dy, s, gamma, {}, rstd, false, dsum, ds, dgamma, {});
 }
 
 }  // namespace tapeformer::kernels::cpu

@@ -15,6 +15,7 @@
 
 #include "core/tensor.h"
 #include "tests/catch.h"
+#include "tests/compare.h"
 
 namespace tapeformer::vectors {
 
@@ -68,12 +69,6 @@ inline Named read_safetensors(const std::string& name) {
     std::memcpy(tensors[key].raw(), text.data() + begin, tensors[key].bytes());
   }
   return tensors;
-}
-
-inline std::vector<double> values_of(const Tensor& x) {
-  if (x.dtype() == DType::f64) return x.to_vector<double>();
-  const auto values = x.to_vector<float>();
-  return {values.begin(), values.end()};
 }
 
 /// Every element within `tolerance` of the expected one, relative to the largest expected one.

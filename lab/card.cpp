@@ -1,0 +1,168 @@
+#include "lab/card.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/check.h"
+
+namespace tapeformer::lab {
+
+namespace {
+constexpr const char* verdict_names[] = {"holds", "does not hold", "reversed",
+                                         "not decidable at this scale"};
+}
+
+const char* name_of(Verdict verdict) { return verdict_names[static_cast<int>(verdict)]; }
+
+Verdict judge_differences(const std::vector<double>& differences, double margin) {
+  const auto all = [&](auto&& condition) {
+    return !differences.empty() && std::ranges::all_of(differences, condition);
+  };
+  if (all([=](double d) { return d > margin; })) return Verdict::holds;
+  if (all([=](double d) { return d < -margin; })) return Verdict::reversed;
+  if (all([=](double d) { return std::abs(d) <= margin; })) return Verdict::does_not_hold;
+  return Verdict::not_decidable;
+}
+
+std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b) {
+  check(a.size() == b.size(), "card: ", a.size(), " numbers against ", b.size());
+  std::vector<double> result;
+  for (size_t i = 0; i < a.size(); ++i) result.push_back(a[i] - b[i]);
+  return result;
+}
+
+Spread spread(const std::vector<double>& values) {
+  Spread result;
+  for (const double value : values) result.mean += value / values.size();
+  if (values.size() < 2) return result;
+  double sum = 0;
+  for (const double value : values) sum += (value - result.mean) * (value - result.mean);
+  result.deviation = std::sqrt(sum / (values.size() - 1));
+  return result;
+}
+
+std::string to_text(const std::vector<double>& values) {
+  if (values.empty()) return "-";
+  const Spread s = spread(values);
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out.precision(4);
+  out << s.mean;
+  if (values.size() == 1) return out.str();
+  out.precision(2);
+  out << " +- " << s.deviation << " (" << values.size() << ")";
+  return out.str();
+}
+
+namespace {
+
+// Breaks a text into lines of at most `width` characters, each after `indent` spaces.
+std::string wrapped(const std::string& text, size_t indent, size_t width) {
+  std::istringstream words(text);
+  std::string result, line;
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > width) {
+      result += line + "\n" + std::string(indent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return result + line + "\n";
+}
+
+}  // namespace
+
+std::string to_text(const Card& card) {
+  constexpr size_t indent = 13, width = 80;
+  std::string result;
+  const auto add = [&](std::string label, const std::string& text) {
+    if (text.empty()) return;
+    label.resize(indent, ' ');
+    result += label + wrapped(text, indent, width);
+  };
+  result += "== " + card.name + " ==\n";
+  add("Claim", card.claim);
+  add("Source", card.source);
+  add("Literature", card.literature);
+  add("Method", card.method);
+  for (size_t i = 0; i < card.judgement.measured.size(); ++i) {
+    const Measured& measured = card.judgement.measured[i];
+    add(i == 0 ? "Measured" : "", measured.name + ": " + to_text(measured.values));
+  }
+  add("Rule", card.rule);
+  add("VERDICT", name_of(card.judgement.verdict));
+  add("Remark", card.remark);
+  std::ostringstream run;
+  if (card.measured_here)
+    run << card.seeds << " seeds, " << static_cast<int64_t>(card.seconds + 0.5) << " s, "
+        << card.data;
+  add("Run", run.str());
+  return result;
+}
+
+std::string to_json(const Card& card) {
+  nlohmann::ordered_json measured = nlohmann::ordered_json::object();
+  for (const Measured& m : card.judgement.measured) {
+    if (m.values.size() == 1)
+      measured[m.name] = m.values[0];
+    else
+      measured[m.name] = m.values;
+  }
+  const nlohmann::ordered_json json = {{"name", card.name},
+                                       {"claim", card.claim},
+                                       {"source", card.source},
+                                       {"literature", card.literature},
+                                       {"method", card.method},
+                                       {"rule", card.rule},
+                                       {"remark", card.remark},
+                                       {"data", card.data},
+                                       {"verdict", name_of(card.judgement.verdict)},
+                                       {"measured_here", card.measured_here},
+                                       {"measured", measured},
+                                       {"seeds", card.seeds},
+                                       {"seconds", card.seconds}};
+  return json.dump(2) + "\n";
+}
+
+Card card_from_json(std::string_view text) {
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
+  check(json.is_object(), "card: not a JSON object");
+  try {
+    Card card;
+    const auto read = [&](const char* key, auto& value) { json.at(key).get_to(value); };
+    read("name", card.name);
+    read("claim", card.claim);
+    read("source", card.source);
+    read("literature", card.literature);
+    read("method", card.method);
+    read("rule", card.rule);
+    read("remark", card.remark);
+    read("data", card.data);
+    read("measured_here", card.measured_here);
+    read("seeds", card.seeds);
+    read("seconds", card.seconds);
+    const auto number = [](const nlohmann::ordered_json& value) {
+      return value.is_null() ? std::nan("") : value.get<double>();
+    };
+    for (const auto& [name, value] : json.at("measured").items()) {
+      Measured measured{name, {}};
+      if (value.is_array())
+        for (const auto& element : value) measured.values.push_back(number(element));
+      else
+        measured.values.push_back(number(value));
+      card.judgement.measured.push_back(std::move(measured));
+    }
+    const auto verdict = json.at("verdict").get<std::string>();
+    const auto found = std::ranges::find(verdict_names, verdict);
+    check(found != std::end(verdict_names), "card: there is no verdict '", verdict, "'");
+    card.judgement.verdict = static_cast<Verdict>(found - std::begin(verdict_names));
+    return card;
+  } catch (const nlohmann::json::exception& error) {
+    fail("card: ", error.what());
+  }
+}
+
+}  // namespace tapeformer::lab

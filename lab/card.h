@@ -1,0 +1,65 @@
+// A card: one claim, what was done to test it, what came out, and the verdict.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tapeformer::lab {
+
+/// On the statement as people say it.
+enum class Verdict { holds, does_not_hold, reversed, not_decidable };
+const char* name_of(Verdict verdict);  // "holds", "not decidable at this scale"
+
+/// A measured quantity by name: one number, or one per seed or setting.
+struct Measured {
+  std::string name{};
+  std::vector<double> values;
+};
+
+/// What a rule makes of the numbers.
+struct Judgement {
+  Verdict verdict = Verdict::not_decidable;
+  std::vector<Measured> measured;
+};
+
+/// The rule for "a is larger than b by more than `margin`", from one difference a - b per seed:
+/// holds when every one is above margin, reversed when every one is below -margin, does not hold
+/// when all lie between, and otherwise (or without any, or with one that is no number) not
+/// decidable.
+Verdict judge_differences(const std::vector<double>& differences, double margin);
+/// The difference of two columns of numbers, seed by seed.
+std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b);
+
+/// Mean and standard deviation (n - 1; 0 for a single value).
+struct Spread {
+  double mean = 0, deviation = 0;
+};
+Spread spread(const std::vector<double>& values);
+/// "1.234 +- 0.05 (3)" with as many digits as a reader wants.
+std::string to_text(const std::vector<double>& values);
+
+struct Card {
+  std::string name{};
+  std::string claim{};       ///< as people say it
+  std::string source{};      ///< where it comes from
+  std::string literature{};  ///< what the literature says about it
+  std::string method{};      ///< what was done
+  std::string rule{};        ///< how the verdict follows from the numbers
+  std::string remark{};      ///< where the literature says something else than what was measured
+  std::string data{};        ///< the texts it was measured on
+  Judgement judgement{};
+  bool measured_here = true;  ///< false: no experiment can decide it; the literature alone speaks
+  int seeds = 0;
+  double seconds = 0;
+};
+
+/// For a terminal, in lines of at most 80 characters.
+std::string to_text(const Card& card);
+/// With the keys name, claim, source, literature, method, rule, remark, data, verdict, measured (an
+/// object of numbers or lists), seeds, seconds. Numbers that are not finite are null.
+std::string to_json(const Card& card);
+Card card_from_json(std::string_view text);
+
+}  // namespace tapeformer::lab

@@ -1,0 +1,120 @@
+// How the residual stream grows with depth: by a square root with a norm in each branch, and
+// exponentially without.
+#include <cmath>
+
+#include "lab/experiments/experiments.h"
+#include "lab/experiments/mechanisms.h"
+#include "train/profile.h"
+
+namespace tapeformer::lab {
+
+Experiment activation_growth();
+
+namespace {
+
+struct Setting {
+  std::string name, norm, placement;
+};
+const Setting settings[] = {{"pre", "layernorm", "pre"},
+                            {"without norm", "none", "pre"},
+                            {"post", "layernorm", "post"},
+                            {"without residual", "layernorm", "no-residual"}};
+
+// The weights of the first blocks are the same in a model of any depth, so what one of 48 layers
+// has after block l is what one of l layers ends with.
+Table measure(const Laboratory& lab) {
+  Table table({"setting", "seed", "block", "rms"});
+  for (const auto& [name, norm, placement] : settings) {
+    for (const uint64_t seed : lab.seeds()) {
+      GPT model(lab.reference(48, norm, placement), seed);
+      const Profile seen = profile(model, lab.text(16, 64, seed).training_batch(0));
+      for (size_t block = 0; block < seen.stream_rms.size(); ++block)
+        table.add({name, double(seed), double(block), seen.stream_rms[block]});
+    }
+    lab.log("activation-growth: " + name);
+  }
+  return table;
+}
+
+// One slope for each seed, of ln RMS against ln block or against block, from block 6 on.
+std::vector<double> slopes(const Table& table, const char* setting, bool logarithmic) {
+  std::vector<double> result;
+  const Table runs = table.where("setting", setting);
+  for (const Cell& seed : runs.distinct("seed")) {
+    const auto blocks = runs.where("seed", seed).numbers("block");
+    const auto rms = runs.where("seed", seed).numbers("rms");
+    std::vector<double> x, y;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i] < 6) continue;
+      x.push_back(logarithmic ? std::log(blocks[i]) : blocks[i]);
+      y.push_back(std::log(rms[i]));
+    }
+    result.push_back(slope(x, y));
+  }
+  return result;
+}
+
+Judgement judge(const Table& table) {
+  constexpr double margin = 0.25;  // of the exponent
+  const auto pre = slopes(table, "pre", true), none = slopes(table, "without norm", true);
+  int linear = 0;
+  bool finite = !pre.empty() && pre.size() == none.size();
+  for (size_t i = 0; finite && i < pre.size(); ++i) {
+    finite = std::isfinite(pre[i]) && std::isfinite(none[i]);
+    linear += std::abs(pre[i] - 1) <= margin || std::abs(none[i] - 1) <= margin;
+  }
+  Judgement judgement;
+  if (finite && linear == 0) judgement.verdict = Verdict::does_not_hold;
+  if (finite && linear == static_cast<int>(pre.size())) judgement.verdict = Verdict::holds;
+  auto factors = slopes(table, "without norm", false);
+  for (double& factor : factors) factor = std::exp(factor);
+  judgement.measured = {{"pre: exponent of the growth with depth", pre},
+                        {"without norm: exponent of the growth with depth", none},
+                        {"without norm: factor per block", factors}};
+  for (const Setting& setting : settings)
+    judgement.measured.push_back(
+        {setting.name + ": RMS after 10 blocks",
+         table.where("setting", setting.name).where("block", 10.0).numbers("rms")});
+  return judgement;
+}
+
+Figure draw(const Table& table) {
+  Figure figure{.title = "Residual stream at initialisation"};
+  Panel all{.title = "All", .y_label = "RMS", .y_scale = Scale::log10};
+  Panel bounded{.title = "Those with a norm", .x_label = "blocks", .y_label = "RMS"};
+  for (const Setting& setting : settings) {
+    const Table rows = table.where("setting", setting.name);
+    add_lines(all, setting.name, rows, "block", "rms");
+    if (setting.norm != "none") add_lines(bounded, setting.name, rows, "block", "rms");
+  }
+  for (Line& line : bounded.lines) line.style += line.style > 0;  // the colours of the first panel
+  figure.add(all);
+  figure.add(bounded);
+  return figure;
+}
+
+}  // namespace
+
+Experiment activation_growth() {
+  return {.name = "activation-growth",
+          .claim = "Ten residual layers make activations ten times larger.",
+          .source = "a common explanation of why deep models need norms",
+          .literature =
+              "A wrong law: with Pre-LN the variance grows by a constant with each layer, so the "
+              "RMS by sqrt(L) (Xiong et al. 2020, lemma 2, arXiv 2002.04745); without a norm every "
+              "branch grows with its input, so the stream is multiplied with each layer.",
+          .expected = Verdict::does_not_hold,
+          .method =
+              "RMS of the residual stream after each block of 48-layer models at initialisation, "
+              "Xavier weights, one batch of 16 windows. The exponent p of RMS ~ blocks^p is "
+              "fitted to blocks 6 to 48.",
+          .rule =
+              "Ten layers, ten times: an exponent of 1. Holds when in every seed the exponent of "
+              "Pre-LN or of no norm lies within 0.25 of 1, does not hold when in every seed "
+              "neither does.",
+          .measure = measure,
+          .judge = judge,
+          .draw = draw};
+}
+
+}  // namespace tapeformer::lab

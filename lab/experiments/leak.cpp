@@ -1,0 +1,121 @@
+// Which norms couple the samples of a batch, and which show a token what comes after it.
+#include "train/leak.h"
+
+#include <algorithm>
+
+#include "lab/experiments/experiments.h"
+#include "lab/experiments/mechanisms.h"
+
+namespace tapeformer::lab {
+
+Experiment leak();
+
+namespace {
+
+constexpr double batch_judged = 16;
+const std::vector<std::string> of_tokens = {"layernorm", "rmsnorm", "scalenorm", "groupnorm",
+                                            "dyt"};
+const std::vector<std::string> mixing = {"batchnorm", "instancenorm", "layernorm-time",
+                                         "groupnorm-time"};
+
+Table measure(const Laboratory& lab) {
+  Table table({"norm", "mode", "batch", "seed", "later_token", "other_sample", "later_gradient",
+               "other_gradient"});
+  std::vector<std::string> norms = of_tokens;
+  norms.insert(norms.end(), mixing.begin(), mixing.end());
+  for (const std::string& norm : norms) {
+    for (const int64_t batch : {2, 4, 8, 16, 32}) {
+      for (const uint64_t seed : lab.seeds()) {
+        GPT model(lab.reference(2, norm, "pre"), seed);
+        const Tensor tokens = lab.text(batch, 64, seed).training_batch(0).inputs;
+        for (const bool training : {true, false}) {
+          const LeakReport report = leak_test(model, tokens, training);
+          table.add({norm, training ? "training" : "evaluation", double(batch), double(seed),
+                     report.later_token.largest, report.other_sample.largest, report.later_gradient,
+                     report.other_gradient});
+        }
+      }
+    }
+    lab.log("leak: " + norm);
+  }
+  return table;
+}
+
+std::vector<double> values(const Table& table, const std::string& norm, const char* mode,
+                           const char* column) {
+  return table.where("norm", norm).where("mode", mode).where("batch", batch_judged).numbers(column);
+}
+
+Judgement judge(const Table& table) {
+  // What rounding alone could move in logits of about 1 is a thousand times smaller.
+  constexpr double margin = 1e-3;
+  const auto smaller = [](std::vector<double> a, const std::vector<double>& b) {
+    for (size_t i = 0; i < a.size(); ++i) a[i] = std::min(a[i], b[i]);
+    return a;
+  };
+  Judgement judgement{
+      judge_differences(smaller(values(table, "batchnorm", "training", "later_token"),
+                                values(table, "batchnorm", "training", "other_sample")),
+                        margin),
+      {}};
+  std::vector<double> exact;
+  for (const std::string& norm : of_tokens)
+    for (const char* column : {"later_token", "other_sample", "later_gradient", "other_gradient"})
+      for (const char* mode : {"training", "evaluation"})
+        for (const double value : values(table, norm, mode, column)) exact.push_back(value);
+  judgement.measured.push_back({"norms of single tokens: the largest of all changes and gradients",
+                                {exact.empty() ? 0 : std::ranges::max(exact)}});
+  for (const std::string& norm : mixing) {
+    const auto add = [&](const char* what, const char* mode, const char* column) {
+      judgement.measured.push_back({norm + what, values(table, norm, mode, column)});
+    };
+    add(": earlier logits move by", "training", "later_token");
+    add(": gradient that reaches later tokens", "training", "later_gradient");
+    add(": other samples' logits move by", "training", "other_sample");
+    add(": earlier logits move outside training by", "evaluation", "later_token");
+  }
+  return judgement;
+}
+
+Figure draw(const Table& table) {
+  Figure figure{.title = "Largest change of logits that must not change, while training"};
+  Panel later{.title = "Another last token: earlier logits", .y_label = "change of logits"};
+  Panel other{.title = "Another sample: the others' logits",
+              .x_label = "samples in the batch",
+              .y_label = "change of logits"};
+  // Without padding, layernorm-time and instancenorm are the same.
+  for (const char* norm : {"layernorm", "batchnorm", "instancenorm", "groupnorm-time"}) {
+    const Table runs = table.where("norm", norm).where("mode", "training");
+    add_lines(later, norm, runs, "batch", "later_token");
+    add_lines(other, norm, runs, "batch", "other_sample");
+  }
+  figure.add(later);
+  figure.add(other);
+  return figure;
+}
+
+}  // namespace
+
+Experiment leak() {
+  return {.name = "leak",
+          .claim = "BatchNorm couples samples; in a causal model it leaks future tokens.",
+          .source = "the first is often said, the second rarely",
+          .literature =
+              "True, both: the statistics are those of all tokens of the batch (follows from "
+              "Ioffe & Szegedy 2015, algorithm 1, arXiv 1502.03167).",
+          .expected = Verdict::holds,
+          .method =
+              "Two Pre-LN layers at initialisation, the same windows twice: once with another "
+              "last token in the first sample, once with all of its tokens changed. Looked at are "
+              "the logits that must not change and the gradient of one output by the embedded "
+              "tokens it must not see, in training and outside.",
+          .rule =
+              "At 16 samples, in training: holds when in every seed both a later token and "
+              "another sample move a logit by more than 0.001 under BatchNorm; does not hold when "
+              "in every seed one of them does not.",
+          .measure = measure,
+          .judge = judge,
+          .draw = draw};
+}
+
+}  // namespace tapeformer::lab

@@ -1,0 +1,98 @@
+// What experiments work with: texts, seeds, and training runs, several at a time.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/corpus.h"
+#include "layers/gpt.h"
+#include "optim/optimizer.h"
+
+namespace tapeformer::lab {
+
+/// One training run with Adam. The defaults are the lab's reference setting.
+struct Trial {
+  TransformerConfig model;
+  int64_t batch = 16;  ///< rows per micro-batch
+  int64_t accumulate = 1;
+  int64_t steps = 300;
+  int64_t warmup = 0;  ///< steps of linear rise to lr; constant afterwards
+  double lr = 1e-3;
+  double clip = 0;  ///< 0: no clipping
+  AdamWOptions adamw{.beta1 = 0.9, .beta2 = 0.98, .epsilon = 1e-9, .weight_decay = 0};
+  uint64_t seed = 1;               ///< of weights and batches
+  int64_t validation_batches = 0;  ///< of the evaluation at the end; 0: all
+  /// Optional. Before the first step; after each step (step 1 .. steps).
+  std::function<void(GPT&)> prepare = {};
+  std::function<void(int64_t step, GPT&)> after_step = {};
+};
+
+/// What became of a run. Losses are nats per token.
+struct Outcome {
+  std::vector<double> losses;  ///< of every training step, before its update
+  double training_loss = std::numeric_limits<double>::quiet_NaN();    ///< mean of the last tenth
+  double validation_loss = std::numeric_limits<double>::quiet_NaN();  ///< in evaluation mode
+  bool diverged = false;  ///< a loss or gradient was not finite; the losses end there
+  bool stuck = false;     ///< never learned more than the frequencies of the tokens
+  double seconds = 0;
+  std::shared_ptr<GPT> model;
+};
+
+class Laboratory {
+ public:
+  struct Options {
+    bool quick = false;
+    int seeds = 3;
+    std::string data, lines;  ///< files: a text, and one with an example per line; empty: generated
+    std::function<void(const std::string&)> log = {};  ///< for progress
+  };
+  explicit Laboratory(const Options& options);
+
+  bool quick() const { return options_.quick; }
+  /// `full`, or `quick` in a quick run: for the sizes of an experiment.
+  template <class T>
+  T size(T full, T quick) const {
+    return options_.quick ? quick : full;
+  }
+  /// 1, 2, ..., as many as were asked for.
+  std::vector<uint64_t> seeds() const;
+  const std::string& data_name() const { return data_name_; }
+  void log(const std::string& line) const;
+
+  /// The reference model of the lab: character tokens of text() (or lines()), 64 channels, 4 heads,
+  /// FFN 256 with ReLU, context 64, learned positions, Xavier weights, untied output.
+  TransformerConfig reference(int64_t layers, const std::string& norm,
+                              const std::string& placement) const;
+  /// The same for the corpus of lines, with its own vocabulary and context 32.
+  TransformerConfig reference_of_lines(int64_t layers, const std::string& norm,
+                                       const std::string& placement) const;
+  /// Windows of the text, one tenth held out.
+  TextCorpus text(int64_t batch, int64_t context, uint64_t seed) const;
+  /// Lines, padded to the longest of their batch.
+  LineCorpus lines(int64_t batch, int64_t context, uint64_t seed) const;
+
+  /// Trains a model of `trial` on the text, or on the lines.
+  Outcome train_on_text(const Trial& trial) const;
+  Outcome train_on_lines(const Trial& trial) const;
+  /// Calls f(i) for i in [0, n), on all cores at once, each call with kernels of one thread: small
+  /// models gain more from that than from threads of their own. Throws what the first call threw.
+  void for_each(int64_t n, const std::function<void(int64_t)>& f) const;
+
+ private:
+  Options options_;
+  std::string data_name_;
+  Text text_, lines_;
+  std::shared_ptr<const Tokenizer> text_tokenizer_, lines_tokenizer_;
+};
+
+/// One training run of an existing model. Errors other than a loss or gradient that is not finite
+/// are thrown on.
+Outcome train(GPT& model, const Corpus& corpus, const Trial& trial);
+/// Entropy of the token frequencies in the validation part: the loss of a model that knows nothing
+/// else.
+double unigram_entropy(const Corpus& corpus);
+
+}  // namespace tapeformer::lab

@@ -1,0 +1,76 @@
+#include "lab/report.h"
+
+#include <set>
+
+#include "train/files.h"
+#include "train/format.h"
+
+namespace tapeformer::lab {
+namespace {
+
+std::string verdict_of(const Card& card) {
+  return card.measured_here ? name_of(card.judgement.verdict) : "not tested here";
+}
+
+std::string card_section(const Card& card, const std::string& plots) {
+  std::string text = "## " + card.name + "\n\n> " + card.claim + "\n\n";
+  const auto add = [&](const char* label, const std::string& value) {
+    if (!value.empty()) text += std::string("- **") + label + ":** " + value + "\n";
+  };
+  add("Source", card.source);
+  add("Literature", card.literature);
+  add("Done here", card.method);
+  add("Rule", card.rule);
+  add("Verdict", "**" + verdict_of(card) + "**");
+  add("Remark", card.remark);
+  if (!card.measured_here) return text + "\n";
+  text += "\n| measured | mean +- deviation (runs) |\n|---|---|\n";
+  for (const Measured& measured : card.judgement.measured)
+    text += "| " + measured.name + " | " + to_text(measured.values) + " |\n";
+  return text + "\n![" + card.name + "](" + plots + "/" + card.name + ".svg)\n\n";
+}
+
+}  // namespace
+
+std::string report(const std::vector<Card>& cards, const std::string& plots) {
+  double seconds = 0;
+  int seeds = 0;
+  std::set<std::string> data;
+  for (const Card& card : cards) {
+    seconds += card.seconds;
+    seeds = std::max(seeds, card.seeds);
+    if (!card.data.empty()) data.insert(card.data);
+  }
+  std::string text = "# The norm lab's findings\n\nWritten by `norm_lab --all --report`, with " +
+                     std::to_string(seeds) + " seeds, on ";
+  bool first = true;
+  for (const std::string& name : data) {
+    text += (first ? "" : "; ") + name;
+    first = false;
+  }
+  text += "; the experiments took " + duration(seconds) +
+          " (h:mm:ss or m:ss). A verdict is about the statement as it stands in the table, follows "
+          "from the numbers by the rule on its card, and is worth what small models on small texts "
+          "are worth.\n\n| statement | verdict | plot |\n|---|---|---|\n";
+  for (const Card& card : cards) {
+    text += "| " + card.claim + " | [" + verdict_of(card) + "](#" + card.name + ") | ";
+    text +=
+        card.measured_here ? "[" + card.name + "](" + plots + "/" + card.name + ".svg) |\n" : "|\n";
+  }
+  text += "\n";
+  for (const Card& card : cards) text += card_section(card, plots);
+  text.pop_back();
+  return text;
+}
+
+void write_report(const std::vector<Card>& cards, const std::filesystem::path& out,
+                  const std::filesystem::path& page) {
+  const std::filesystem::path plots = page.parent_path() / page.stem();
+  std::filesystem::create_directories(plots);
+  for (const Card& card : cards)
+    if (card.measured_here)
+      write_file_atomically(plots / (card.name + ".svg"), read_file(out / (card.name + ".svg")));
+  write_file_atomically(page, report(cards, page.stem().string()));
+}
+
+}  // namespace tapeformer::lab

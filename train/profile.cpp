@@ -1,0 +1,56 @@
+#include "train/profile.h"
+
+#include <cmath>
+
+#include "train/batch_statistics.h"
+
+namespace tapeformer {
+namespace {
+
+double sum_of_squares(const Tensor& x) {
+  const Tensor sum = x.empty_like(Shape{1});
+  kernels::sum_of_squares(x, sum);
+  return sum.item();
+}
+
+// Of x [B,T,C], without positions at or after lengths[b].
+double root_mean_square(const Tensor& x, const Tensor& lengths) {
+  if (!lengths.defined()) return std::sqrt(sum_of_squares(x) / static_cast<double>(x.numel()));
+  const int64_t B = x.dim(0), T = x.dim(1), C = x.dim(2);
+  const Tensor rows = x.view({B * T, C});
+  double sum = 0, count = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    const Tensor sample = rows.rows(b * T, b * T + lengths.data<int32_t>()[b]);
+    sum += sum_of_squares(sample);
+    count += static_cast<double>(sample.numel());
+  }
+  return std::sqrt(sum / count);
+}
+
+}  // namespace
+
+Profile profile(GPT& model, const Batch& batch) {
+  Profile result;
+  const Context context{
+      .lengths = batch.lengths,
+      .batch_statistics = true,
+      .observe_stream = [&](int64_t, const Tensor& stream) {
+        result.stream_rms.push_back(root_mean_square(stream.detach(), batch.lengths));
+      }};
+  const std::vector<NamedTensor> parameters = named_parameters(model);
+  for (const NamedTensor& entry : parameters) zero_gradient(entry.tensor);
+  {
+    Tape tape;
+    tape.backward(model.loss(batch.inputs, batch.targets, context));
+  }
+  for (const NamedTensor& entry : parameters) {
+    const Tensor written = gradient(entry.tensor);
+    result.gradient_norms.push_back(
+        {entry.name, written.defined() ? std::sqrt(sum_of_squares(written)) : 0});
+    zero_gradient(entry.tensor);
+  }
+  result.tid = statistics_distance(model);
+  return result;
+}
+
+}  // namespace tapeformer

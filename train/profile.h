@@ -1,0 +1,25 @@
+// A look inside a model, layer by layer: how large the residual stream is, how large the gradients
+// are, how far the statistics lie apart.
+#pragma once
+
+#include <vector>
+
+#include "data/corpus.h"
+#include "layers/gpt.h"
+#include "train/metrics.h"
+
+namespace tapeformer {
+
+struct Profile {
+  /// Root mean square of the residual stream, padding left out: after the embedding, and after
+  /// every block.
+  std::vector<double> stream_rms;
+  std::vector<NamedValue> gradient_norms;  ///< of every parameter: its Frobenius norm
+  std::vector<NamedValue> tid;             ///< statistics_distance, where there is one
+};
+
+/// One forward and backward pass over `batch`, with the batch's statistics and without dropout.
+/// Parameters and buffers stay bit for bit; the parameters' gradients are unwritten afterwards.
+Profile profile(GPT& model, const Batch& batch);
+
+}  // namespace tapeformer
