@@ -1,5 +1,9 @@
 #include "autograd/recompute.h"
 
+#include <memory>
+
+#include "autograd/remember.h"
+
 namespace tapeformer {
 namespace {
 
@@ -26,8 +30,10 @@ std::vector<Tensor> recompute(
   const RandomKey key = RandomScope::position();
   std::vector<Tensor> constants, outputs;
   for (const Tensor& input : inputs) constants.push_back(input.detach());
+  const auto remembered = std::make_shared<Remembered>();
   bool parameters_used = false;
   {
+    const Remembering scope(*remembered, Remembering::Run::first);
     Tape first_run;
     first_run.only_notices_ = true;
     outputs = f(constants);
@@ -41,8 +47,9 @@ std::vector<Tensor> recompute(
   check(!tape->consumed_, "recompute: this tape's backward has run; make a new Tape");
 
   tape->push("recompute", inputs, outputs,
-             [f, constants, key, count = outputs.size()](BackwardPass& pass) {
+             [f, constants, key, remembered, count = outputs.size()](BackwardPass& pass) {
                const RunningAgain flag;
+               const Remembering scope(*remembered, Remembering::Run::second);
                const RandomScope random(key);
                Tape second_run;
                std::vector<Tensor> leaves;

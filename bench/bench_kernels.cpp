@@ -1,8 +1,8 @@
 // Times single kernels and operations beside something that bounds them: a plain copy of the same
-// bytes, or the same formula composed of plain operators.
+// bytes, or the same formula composed of plain operators. (bench_norms has the norms.)
 //
 //   bench_kernels                           everything
-//   bench_kernels norms attention           these sections only
+//   bench_kernels loss attention            these sections only
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -45,59 +45,6 @@ void bench_tape() {
   const double of_leaf = warm_milliseconds(300, chain(x));
   std::printf("%-46s %11.0f ns each\n", "a constant is added", 1e6 * of_constant / length);
   std::printf("%-46s %11.0f ns each\n", "a leaf is added", 1e6 * of_leaf / length);
-}
-
-// ---------------------------------------------------------------- norms
-
-// Each against a copy of the same traffic: forward reads x and writes y; with the residual it reads
-// two and writes two; backward reads dy and s and writes ds.
-void bench_norms_of(int64_t C) {
-  const int64_t N = out_of_cache / C;
-  const Tensor x = random_tensor({N, C}), residual = random_tensor({N, C}), none;
-  const Tensor gamma = random_tensor({C}), beta = random_tensor({C});
-  const Tensor sum = x.empty_like(), y = x.empty_like();
-  const Tensor mean = Tensor::empty({N}), rstd = Tensor::empty({N});
-  const Destination dgamma{gamma.empty_like()}, dbeta{beta.empty_like()};
-  const std::string rows = " of " + std::to_string(C);
-  const Copy copy(N * C), copy_half(N * C / 2);
-  const auto copy_twice = [&] { copy(), copy(); };
-  const auto copy_three_halves = [&] { copy(), copy_half(); };
-
-  print_line(
-      "LayerNorm forward" + rows,
-      compare(
-          [&] { kernels::layer_norm_forward(x, none, 1., gamma, beta, 1e-5, none, y, mean, rstd); },
-          copy));
-  print_line("LayerNorm of residual + x" + rows, compare(
-                                                     [&] {
-                                                       kernels::layer_norm_forward(
-                                                           x, residual, 1., gamma, beta, 1e-5, sum,
-                                                           y, mean, rstd);
-                                                     },
-                                                     copy_twice));
-  print_line("LayerNorm backward" + rows, compare(
-                                              [&] {
-                                                kernels::layer_norm_backward(
-                                                    y, x, gamma, mean, rstd, false, none, Destination{sum},
-                                                    dgamma, dbeta);
-                                              },
-                                              copy_three_halves));
-  print_line(
-      "RMSNorm forward" + rows,
-      compare([&] { kernels::rms_norm_forward(x, none, 1., gamma, 1e-5, none, y, rstd); }, copy));
-  print_line("RMSNorm of residual + x" + rows,
-             compare([&] { kernels::rms_norm_forward(x, residual, 1., gamma, 1e-5, sum, y, rstd); },
-                     copy_twice));
-  print_line(
-      "RMSNorm backward" + rows,
-      compare(
-          [&] { kernels::rms_norm_backward(y, x, gamma, rstd, none, Destination{sum}, dgamma); },
-          copy_three_halves));
-}
-
-void bench_norms() {
-  print_heading("norms, out of cache", "norm", "copy");
-  for (const int64_t C : {128, 384, 768, 1024, 4096}) bench_norms_of(C);
 }
 
 // ---------------------------------------------------------------- fused against composed
@@ -266,15 +213,10 @@ void bench_products() {
 }
 
 const std::vector<std::pair<std::string, void (*)()>> sections = {
-    {"tape", bench_tape},
-    {"norms", bench_norms},
-    {"loss", bench_loss},
-    {"linear", bench_linear},
-    {"attention", bench_attention},
-    {"optimizer", bench_optimizer},
-    {"elementwise", bench_elementwise},
-    {"embedding", bench_embedding},
-    {"products", bench_products}};
+    {"tape", bench_tape},           {"loss", bench_loss},
+    {"linear", bench_linear},       {"attention", bench_attention},
+    {"optimizer", bench_optimizer}, {"elementwise", bench_elementwise},
+    {"embedding", bench_embedding}, {"products", bench_products}};
 
 }  // namespace
 

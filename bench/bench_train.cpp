@@ -4,7 +4,6 @@
 //   bench_train --setting baby               on 1, 2, 4 ... threads up to the cores there are
 //   bench_train --setting gpt2 --threads 2 --verbose --json gpt2.json
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,9 +12,8 @@
 #include <set>
 
 #include "bench/floor.h"
+#include "bench/training.h"
 #include "core/threads.h"
-#include "layers/gpt.h"
-#include "optim/optimizer.h"
 
 using namespace tapeformer;
 using namespace tapeformer::bench;
@@ -27,57 +25,6 @@ struct Options {
   int rounds = 3, threads = 0;
   double seconds = 1.5;
   bool all_threads = false, verbose = false;
-};
-
-/// A model in training, on batches of random tokens.
-class Training {
- public:
-  explicit Training(const Setting& setting)
-      : setting_(setting),
-        model_(setting.config()),
-        parameters_(model_),
-        optimizer_(parameters_, {.beta2 = 0.99, .weight_decay = 0.1}),
-        random_({1, Purpose::batches}) {}
-
-  struct Times {
-    double forward, backward, optimizer, step;  // milliseconds
-  };
-
-  Times step() {
-    const Tensor tokens = draw_tokens(), targets = draw_tokens();
-    Times times{};
-    times.step = milliseconds([&] {
-      parameters_.zero_gradients();
-      {
-        Tape tape;
-        Tensor loss;
-        times.forward = milliseconds([&] {
-          loss = model_.loss(tokens, targets, {.training = true});
-          check(std::isfinite(loss.item()), "the loss is ", loss.item());
-        });
-        times.backward = milliseconds([&] { tape.backward(loss); });
-      }
-      times.optimizer = milliseconds([&] { optimizer_.step(1e-4, 1.0); });
-    });
-    return times;
-  }
-
-  int64_t parameters() const { return parameters_.size(); }
-
- private:
-  Tensor draw_tokens() {
-    const Tensor tokens = Tensor::empty({setting_.batch, setting_.context}, DType::i32);
-    for (int64_t i = 0; i < tokens.numel(); ++i)
-      tokens.data<int32_t>()[i] =
-          static_cast<int32_t>(random_.below(static_cast<uint32_t>(setting_.vocabulary)));
-    return tokens;
-  }
-
-  Setting setting_;
-  GPT model_;
-  Parameters parameters_;
-  AdamW optimizer_;
-  Generator random_;
 };
 
 /// What was measured on one number of threads.

@@ -47,8 +47,9 @@ inline void check_inspection(const CLI::App& app, const TrainGptOptions& o, GPT&
         o.doctor ? "--doctor" : "--leak-test",
         " exits before training; --inspect-every, --prefix-eval, --recalibrate and "
         "--float16-norms need a run");
-  check(o.inspect.recalibrate == 0 || has_running_statistics(model), "--recalibrate: the norm '",
-        o.model.norm, "' keeps no running statistics; batchnorm and powernorm do");
+  check(o.inspect.recalibrate == 0 || has_running_statistics(model),
+        "--recalibrate: a model of norm '", o.model.norm, "' and placement '", o.model.placement,
+        "' keeps no running statistics; batchnorm and powernorm do, where the placement has norms");
   check(!o.inspect.float16_norms || !float16_norms_of(o.model.norm).empty(),
         "--float16-norms: there are emulations of layernorm and rmsnorm, not of '", o.model.norm,
         "'");

@@ -93,7 +93,7 @@ std::string to_text(const Card& card) {
     add(i == 0 ? "Measured" : "", measured.name + ": " + to_text(measured.values));
   }
   add("Rule", card.rule);
-  add("VERDICT", name_of(card.judgement.verdict));
+  add("VERDICT", card.measured_here ? name_of(card.judgement.verdict) : "not tested here");
   add("Remark", card.remark);
   std::ostringstream run;
   if (card.measured_here)

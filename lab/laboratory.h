@@ -46,7 +46,8 @@ class Laboratory {
   struct Options {
     bool quick = false;
     int seeds = 3;
-    std::string data, lines;  ///< files: a text, and one with an example per line; empty: generated
+    std::string data{},
+        lines{};  ///< files: a text, and one with an example per line; empty: generated
     std::function<void(const std::string&)> log = {};  ///< for progress
   };
   explicit Laboratory(const Options& options);

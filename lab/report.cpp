@@ -12,7 +12,7 @@ std::string verdict_of(const Card& card) {
   return card.measured_here ? name_of(card.judgement.verdict) : "not tested here";
 }
 
-std::string card_section(const Card& card, const std::string& plots) {
+std::string card_section(const Card& card, const std::string& files) {
   std::string text = "## " + card.name + "\n\n> " + card.claim + "\n\n";
   const auto add = [&](const char* label, const std::string& value) {
     if (!value.empty()) text += std::string("- **") + label + ":** " + value + "\n";
@@ -27,12 +27,13 @@ std::string card_section(const Card& card, const std::string& plots) {
   text += "\n| measured | mean +- deviation (runs) |\n|---|---|\n";
   for (const Measured& measured : card.judgement.measured)
     text += "| " + measured.name + " | " + to_text(measured.values) + " |\n";
-  return text + "\n![" + card.name + "](" + plots + "/" + card.name + ".svg)\n\n";
+  const std::string path = files + "/" + card.name;
+  return text + "\n[All runs](" + path + ".csv)\n\n![" + card.name + "](" + path + ".svg)\n\n";
 }
 
 }  // namespace
 
-std::string report(const std::vector<Card>& cards, const std::string& plots) {
+std::string report(const std::vector<Card>& cards, const std::string& files) {
   double seconds = 0;
   int seeds = 0;
   std::set<std::string> data;
@@ -55,21 +56,25 @@ std::string report(const std::vector<Card>& cards, const std::string& plots) {
   for (const Card& card : cards) {
     text += "| " + card.claim + " | [" + verdict_of(card) + "](#" + card.name + ") | ";
     text +=
-        card.measured_here ? "[" + card.name + "](" + plots + "/" + card.name + ".svg) |\n" : "|\n";
+        card.measured_here ? "[" + card.name + "](" + files + "/" + card.name + ".svg) |\n" : "|\n";
   }
   text += "\n";
-  for (const Card& card : cards) text += card_section(card, plots);
+  for (const Card& card : cards) text += card_section(card, files);
   text.pop_back();
   return text;
 }
 
 void write_report(const std::vector<Card>& cards, const std::filesystem::path& out,
                   const std::filesystem::path& page) {
-  const std::filesystem::path plots = page.parent_path() / page.stem();
-  std::filesystem::create_directories(plots);
-  for (const Card& card : cards)
-    if (card.measured_here)
-      write_file_atomically(plots / (card.name + ".svg"), read_file(out / (card.name + ".svg")));
+  const std::filesystem::path files = page.parent_path() / page.stem();
+  std::filesystem::create_directories(files);
+  for (const Card& card : cards) {
+    for (const char* kind : {".json", ".csv", ".svg"}) {
+      if (!card.measured_here && kind != std::string(".json")) continue;
+      const std::string name = card.name + kind;
+      write_file_atomically(files / name, read_file(out / name));
+    }
+  }
   write_file_atomically(page, report(cards, page.stem().string()));
 }
 

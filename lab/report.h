@@ -9,11 +9,11 @@
 
 namespace tapeformer::lab {
 
-/// First a table of all statements with their verdicts and plots, then the cards. The plots are
-/// expected at PLOTS/NAME.svg, seen from the page.
-std::string report(const std::vector<Card>& cards, const std::string& plots);
-/// Writes the page, and the plots of the cards from `out` into a folder beside it that is named as
-/// the page.
+/// First a table of all statements with their verdicts and plots, then the cards. FILES/NAME.svg is
+/// where a plot is, FILES/NAME.csv where its runs are, seen from the page.
+std::string report(const std::vector<Card>& cards, const std::string& files);
+/// Writes the page, and copies table, card and plot of each from `out` into a folder beside it that
+/// is named as the page: from them everyone can check the verdicts.
 void write_report(const std::vector<Card>& cards, const std::filesystem::path& out,
                   const std::filesystem::path& page);
 

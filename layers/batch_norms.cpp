@@ -144,7 +144,7 @@ Tensor PowerNorm::training_pass(const Tensor& x, const Tensor& weight, const Ten
                        : power_norm(x, context.lengths, phi, batch, counts ? e : e.clone(), alpha,
                                     weight, bias, epsilon);
   if (context.recomputing) return y;
-  // The paper's code counts a batch of the warm-up twice: phi = (t - 1) / t phi + v / t comes first.
+  // The paper's code counts a batch of the warm-up twice: first phi = (t - 1) / t phi + v / t.
   if (warming_up) update(batch, 1 / (before + 1));
   update(batch, 1 - alpha);
   step.fill(before + 1);

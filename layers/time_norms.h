@@ -1,5 +1,5 @@
-// Norms whose statistics run over the times of a sample. In a causal model every one of them shows a
-// token what comes after it, in training and outside: they are here to see what that does.
+// Norms whose statistics run over the times of a sample. In a causal model every one of them shows
+// a token what comes after it, in training and outside: they are here to see what that does.
 #pragma once
 
 #include "layers/norm.h"
@@ -15,8 +15,8 @@ struct TimeNorm : Norm {
   void visit(Visitor& visitor) override;
 };
 
-/// Wu & He 2018, eq. 7, as frameworks apply it to [B,C,T]: statistics over the times of a sample and
-/// the channels of a group. Real tokens make the statistics, every token is normed with them.
+/// Wu & He 2018, eq. 7, as frameworks apply it to [B,C,T]: statistics over the times of a sample
+/// and the channels of a group. Real tokens make the statistics, every token is normed with them.
 struct TimeGroupNorm : TimeNorm {
   int64_t group_size;
 

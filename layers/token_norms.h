@@ -38,8 +38,8 @@ struct RMSNorm : Norm {
   void visit(Visitor& visitor) override;
 };
 
-/// pRMSNorm (Zhang & Sennrich 2019): the mean of x^2 is taken over the first channels only, 6.25 % of
-/// them, at least one.
+/// pRMSNorm (Zhang & Sennrich 2019): the mean of x^2 is taken over the first channels only, 6.25 %
+/// of them, at least one.
 struct PartialRMSNorm : Norm {
   Tensor weight;  // [C]
   int64_t measured;
@@ -60,8 +60,8 @@ struct ScaleNorm : Norm {
   void visit(Visitor& visitor) override;
 };
 
-/// Xu et al. 2019, section 4. y = scale (1 - k t) t, t the layer norm of x without weight and bias; the
-/// factor before t is a constant in backward. No parameters.
+/// Xu et al. 2019, section 4. y = scale (1 - k t) t, t the layer norm of x without weight and bias;
+/// the factor before t is a constant in backward. No parameters.
 struct AdaNorm : Norm {
   double scale, k, epsilon;
 

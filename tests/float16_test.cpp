@@ -80,6 +80,9 @@ TEST_CASE("an_epsilon_of_1e_8_is_zero_in_half_precision") {
   CHECK(round_to_half(1e-5f) == 168 * 0x1p-24f);
   HalfNorm norm = layer(8);
   norm.epsilon = 1e-8;
+  norm.forward(alternating(1, 8), {});
+  CHECK(norm.underflows == 1);
+  CHECK(norm.overflows == 0);
   norm.forward(Tensor::zeros({1, 1, 8}), {});
   CHECK(norm.underflows == 1);
   CHECK(norm.overflows == 1);  // 1 / sqrt(0)

@@ -28,14 +28,21 @@ void enliven(GPT& model) {
 
 std::vector<TransformerConfig> variety() {
   std::vector<TransformerConfig> configs;
-  for (const std::string placement : {"pre", "post", "parallel", "residual-dual"}) {
-    for (const std::string norm : {"layernorm", "layernorm-nobias", "rmsnorm", "none"}) {
-      TransformerConfig config = tiny();
-      config.placement = placement;
-      config.norm = norm;
-      configs.push_back(config);
-    }
+  const auto add = [&](const std::string& placement, const std::string& norm) {
+    TransformerConfig config = tiny();
+    config.placement = placement;
+    config.norm = norm;
+    configs.push_back(config);
+  };
+  for (const std::string placement :
+       {"pre", "post", "sandwich", "peri", "post-branch", "deepnorm", "rezero", "b2t", "parallel",
+        "mix", "residual-dual", "no-residual"}) {
+    add(placement, "layernorm");
+    add(placement, "rmsnorm");
   }
+  for (const std::string norm : {"layernorm-nobias", "layernorm-simple", "layernorm-detach",
+                                 "prmsnorm", "scalenorm", "adanorm", "groupnorm", "dyt", "none"})
+    add("pre", norm);
   for (const std::string position : {"none", "learned", "sinusoidal", "rotary", "alibi"}) {
     TransformerConfig config = tiny();
     config.position = position;
@@ -105,43 +112,6 @@ TEST_CASE("every_parameter_moves_within_three_steps") {
     for (size_t i = 0; i < before.size(); ++i) {
       CAPTURE(parameters.entries()[i].name);
       CHECK(parameters.entries()[i].tensor.to_vector<float>() != before[i]);
-    }
-  }
-}
-
-TEST_CASE("a_model_of_each_placement_passes_the_gradient_check") {
-  for (const std::string placement : {"pre", "post", "parallel", "residual-dual"}) {
-    TransformerConfig config = tiny();
-    config.placement = placement;
-    config.vocabulary = 5;
-    config.context = 3;
-    config.channels = 4;
-    config.kv_heads = 1;
-    CAPTURE(placement);
-    GPT model(config);
-    enliven(model);
-    convert(model, DType::f64);
-    const Tensor input = Tensor::from<int32_t>({0, 3, 2, 4, 4, 1}, {2, 3});
-    const Tensor target = Tensor::from<int32_t>({3, 2, 1, -1, 1, 0}, {2, 3});
-    // Parameters take the place of inputs: gradcheck perturbs them where they lie.
-    for (const NamedTensor& entry : named_parameters(model)) {
-      CAPTURE(entry.name);
-      Tape tape;
-      const double step = 1e-6;
-      for (const NamedTensor& other : named_parameters(model)) zero_gradient(other.tensor);
-      tape.backward(model.loss(input, target));
-      const Tensor analytic = gradient(entry.tensor);
-      double* x = entry.tensor.data<double>();
-      for (int64_t i = 0; i < entry.tensor.numel(); i += 1 + entry.tensor.numel() / 7) {
-        const Pause pause;
-        const double saved = x[i];
-        x[i] = saved + step;
-        const double above = model.loss(input, target).item();
-        x[i] = saved - step;
-        const double below = model.loss(input, target).item();
-        x[i] = saved;
-        CHECK(std::abs((above - below) / (2 * step) - analytic.data<double>()[i]) < 1e-7);
-      }
     }
   }
 }

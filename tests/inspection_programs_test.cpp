@@ -190,7 +190,8 @@ TEST_CASE("options_for_looking_inside_that_cannot_go_together_are_refused") {
   refused("--leak-test --inspect-every 1", {"--leak-test exits before training"});
   refused("--doctor --float16-norms", {"--doctor exits before training"});
   refused("--doctor --recalibrate 1 --norm batchnorm", {"--doctor exits before training"});
-  refused("--recalibrate 2", {"'layernorm' keeps no running statistics", "batchnorm"});
+  refused("--recalibrate 2", {"'layernorm'", "keeps no running statistics", "batchnorm"});
+  refused("--recalibrate 2 --norm batchnorm --placement rezero", {"'rezero'"});
   refused("--float16-norms --norm batchnorm", {"not of 'batchnorm'", "rmsnorm"});
   refused("--prefix-eval -1", {"--prefix-eval", "-1"});
   refused("--recalibrate -1", {"--recalibrate", "-1"});

@@ -158,24 +158,43 @@ TEST_CASE("prefixes_give_the_teacher_forced_loss_where_nothing_leaks") {
   }
 }
 
-// One window, each prefix fed by hand.
+// Each prefix fed by hand, alone and without padding.
 TEST_CASE("the_prefix_loss_is_the_mean_over_every_prefix") {
-  const Stories stories;
-  const auto model = lively(stories.config("instancenorm"));
-  const Batch batch = stories.corpus->validation_batch(0, 1);
-  const int64_t B = batch.inputs.dim(0);
-  double sum = 0;
-  for (int64_t b = 0; b < B; ++b)
-    for (int64_t t = 1; t <= 8; ++t) {
-      const int32_t* row = batch.inputs.data<int32_t>() + b * 8;
-      const Tensor prefix = Tensor::from(std::vector<int32_t>(row, row + t), {1, t});
+  for (const bool lines : {false, true}) {
+    const Stories stories(lines);
+    const auto model = lively(stories.config("instancenorm"));
+    const Batch batch = stories.corpus->validation_batch(0, 1);
+    const int64_t T = batch.inputs.dim(1), V = model->config().vocabulary;
+    double sum = 0;
+    for (int64_t i = 0; i < batch.targets.numel(); ++i) {
+      const int32_t target = batch.targets.data<int32_t>()[i];
+      if (target == -1) continue;
+      const int32_t* row = batch.inputs.data<int32_t>() + i / T * T;
+      const int64_t t = i % T;
+      const Tensor prefix = Tensor::from(std::vector<int32_t>(row, row + t + 1), {1, t + 1});
       const std::vector<double> scores = values_of(model->logits(prefix));
-      const int64_t V = model->config().vocabulary;
       double total = 0;
-      for (int64_t v = 0; v < V; ++v) total += std::exp(scores[(t - 1) * V + v]);
-      const int32_t target = batch.targets.data<int32_t>()[b * 8 + t - 1];
-      sum += std::log(total) - scores[(t - 1) * V + target];
+      for (int64_t v = 0; v < V; ++v) total += std::exp(scores[t * V + v]);
+      sum += std::log(total) - scores[t * V + target];
     }
-  CHECK(prefix_evaluation(*model, *stories.corpus, 1).prefix ==
-        Approx(sum / (B * 8)).epsilon(1e-5));
+    const PrefixLoss loss = prefix_evaluation(*model, *stories.corpus, 1);
+    CHECK(loss.prefix == Approx(sum / static_cast<double>(batch.tokens)).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("randomising_moves_every_parameter_off_its_start") {
+  TransformerConfig config = tiny("layernorm", "rezero");
+  config.bias = true;
+  for (const std::string placement : {"rezero", "pre"}) {
+    config.placement = placement;
+    GPT fresh(config);
+    const auto model = lively(config);
+    const std::vector<NamedTensor> before = named_parameters(fresh);
+    const std::vector<NamedTensor> after = named_parameters(*model);
+    for (size_t i = 0; i < before.size(); ++i) {
+      CAPTURE(before[i].name);
+      const std::vector<double> from = values_of(before[i].tensor), to = values_of(after[i].tensor);
+      for (size_t k = 0; k < from.size(); ++k) CHECK(from[k] != to[k]);
+    }
+  }
 }

@@ -66,6 +66,52 @@ TEST_CASE("rows_far_from_zero_keep_their_variance") {
   }
 }
 
+// The sum of squared distances from any one element, corrected for the mean, would cancel here.
+TEST_CASE("a_first_element_far_from_the_others_does_not_harm_the_variance") {
+  constexpr int64_t C = 4096;
+  const Tensor x = random_tensor({3, C}, 1, DType::f32);
+  for (int64_t n = 0; n < 3; ++n) x.data<float>()[n * C] = 1e6f;
+  const Tensor zero = Tensor::zeros(x.shape());
+  const std::vector<double> expected = formula(x, {}, {}, 1e-5, true);
+  CHECK(largest_error(layer_norm(x, {}, {}), expected) < 1e-5);
+  CHECK(largest_error(add_layer_norm(zero, x, 1, {}, {}).norm, expected) < 1e-5);
+}
+
+TEST_CASE("fused_norms_keep_the_variance_of_sums_far_from_zero") {
+  const Tensor residual = affine(random_tensor({8, 4096}, 1, DType::f32), 1, 1e4);
+  const Tensor x = random_tensor({8, 4096}, 2, DType::f32);
+  const SumAndNorm out = add_layer_norm(residual, x, 1, {}, {});
+  CHECK(largest_error(out.norm, formula(out.sum, {}, {}, 1e-5, true)) < 1e-3);
+}
+
+// Large tensors are fetched ahead, small ones are not.
+TEST_CASE("a_row_gives_the_same_bits_alone_and_among_many") {
+  for (const int64_t C : {33, 1000}) {
+    const int64_t N = 400'000 / C;
+    const Inputs all = {random_tensor({N, C}, 1, DType::f32), random_tensor({N, C}, 2, DType::f32)};
+    const Tensor gamma = random_tensor({C}, 3, DType::f32),
+                 dy = random_tensor({N, C}, 4, DType::f32);
+    const auto norms_of = [&](int64_t begin, int64_t end) {
+      const auto rows = [&](const Tensor& x) { return slice(x, 0, begin, end).detach(); };
+      std::vector<Tensor> results;
+      for (const bool centred : {true, false}) {
+        const Tensor residual = requires_gradient(rows(all[0]));
+        Tape tape;
+        const SumAndNorm out = centred ? add_layer_norm(residual, rows(all[1]), 0.7, gamma, {})
+                                       : add_rms_norm(residual, rows(all[1]), 0.7, gamma);
+        const Tensor alone = centred ? layer_norm(residual, gamma, {}) : rms_norm(residual, gamma);
+        const Tensor outputs[] = {out.norm, alone}, from[] = {rows(dy), rows(dy)};
+        tape.backward_from(outputs, from);
+        results.insert(results.end(), {out.sum, out.norm, alone, gradient(residual)});
+      }
+      return results;
+    };
+    const std::vector<Tensor> many = norms_of(0, N), one = norms_of(N - 2, N - 1);
+    for (size_t i = 0; i < many.size(); ++i)
+      CHECK(same_bits(slice(many[i], 0, N - 2, N - 1), one[i]));
+  }
+}
+
 TEST_CASE("a_row_of_zeros_gives_the_shift_and_finite_gradients") {
   const Tensor x = requires_gradient(Tensor::zeros({1, 5}));
   const Tensor gamma = requires_gradient(random_tensor({5}, 1, DType::f32));

@@ -111,6 +111,24 @@ inline NormPass pass_of(Norm& norm, const Tensor& given, const Tensor& dy,
   return pass;
 }
 
+/// The norm within recompute(), `depth` of them around each other.
+struct Recomputed : Norm {
+  Norm& norm;
+  int depth;
+  Recomputed(Norm& norm, int depth) : norm(norm), depth(depth) {}
+  Tensor forward(const Tensor& x, const NormContext& context) override {
+    std::function<Tensor(const Tensor&)> f = [this, context](const Tensor& x) {
+      NormContext now = context;  // as a block makes it anew in each run
+      now.recomputing = recomputing();
+      return norm.forward(x, now);
+    };
+    for (int i = 0; i < depth; ++i)
+      f = [inner = f](const Tensor& x) { return recompute(inner, x); };
+    return f(x);
+  }
+  void visit(Visitor& visitor) override { norm.visit(visitor); }
+};
+
 /// The values of the norm's buffers.
 inline std::vector<Tensor> buffers_of(Norm& norm) {
   std::vector<Tensor> buffers;

@@ -178,24 +178,6 @@ Trace trace_of(const Step& step) {
   return trace;
 }
 
-/// The norm within recompute(), `depth` of them around each other.
-struct Recomputed : Norm {
-  Norm& norm;
-  int depth;
-  Recomputed(Norm& norm, int depth) : norm(norm), depth(depth) {}
-  Tensor forward(const Tensor& x, const NormContext& context) override {
-    std::function<Tensor(const Tensor&)> f = [this, context](const Tensor& x) {
-      NormContext now = context;  // as a block makes it anew in each run
-      now.recomputing = recomputing();
-      return norm.forward(x, now);
-    };
-    for (int i = 0; i < depth; ++i)
-      f = [inner = f](const Tensor& x) { return recompute(inner, x); };
-    return f(x);
-  }
-  void visit(Visitor& visitor) override { norm.visit(visitor); }
-};
-
 TEST_CASE("recompute_leaves_power_norm_the_same_bits") {
   for (const int depth : {1, 2, 3}) {
     const Trace trace = trace_of([depth](PowerNorm& norm, uint64_t seed, Trace& trace) {

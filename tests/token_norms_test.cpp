@@ -1,5 +1,5 @@
-// Norms of single tokens against their formulas: ScaleNorm and dynamic tanh as kernels, the variants
-// of layer norm and the composed norms as layers.
+// Norms of single tokens against their formulas: ScaleNorm and dynamic tanh as kernels, the
+// variants of layer norm and the composed norms as layers.
 #include "layers/token_norms.h"
 
 #include <cmath>

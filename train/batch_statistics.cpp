@@ -61,8 +61,8 @@ std::vector<NamedValue> statistics_distance(GPT& model, const Batch& batch) {
 
 void recalibrate(GPT& model, const Corpus& corpus, int64_t batches) {
   const std::vector<NamedNorm> norms = running_norms(model);
-  check(!norms.empty(), "recalibrate: the norm '", model.config().norm,
-        "' keeps no running statistics");
+  check(!norms.empty(), "recalibrate: a model of norm '", model.config().norm, "' and placement '",
+        model.config().placement, "' keeps no running statistics");
   check(batches > 0, "recalibrate: needs at least one batch, got ", batches);
   for (int64_t k = 1; k <= batches; ++k) {
     pass(model, corpus.training_batch(k - 1));

@@ -37,7 +37,6 @@ LogitChange change_of(const Tensor& before, const Tensor& after, int64_t begin, 
     const double difference = std::abs(b[i] - a[i]);
     change.mean += difference / static_cast<double>((end - begin) * V);
     if (std::isnan(difference) || difference > change.largest) change.largest = difference;
-    if (std::isnan(change.largest)) break;
   }
   return change;
 }
@@ -143,7 +142,7 @@ namespace {
 // The first t positions of a batch, with targets for the last of them alone.
 Batch prefix_of(const Batch& batch, int64_t t) {
   const int64_t B = batch.inputs.dim(0), T = batch.inputs.dim(1);
-  std::vector<int32_t> inputs, targets(B * t, -1), lengths;
+  std::vector<int32_t> inputs, targets(B * t, -1);
   Batch prefix;
   for (int64_t b = 0; b < B; ++b) {
     const int32_t* row = batch.inputs.data<int32_t>() + b * T;
@@ -151,12 +150,10 @@ Batch prefix_of(const Batch& batch, int64_t t) {
     const int32_t target = batch.targets.data<int32_t>()[b * T + t - 1];
     targets[b * t + t - 1] = target;
     prefix.tokens += target != -1;
-    if (batch.lengths.defined())
-      lengths.push_back(std::min<int32_t>(batch.lengths.data<int32_t>()[b], static_cast<int>(t)));
   }
   prefix.inputs = Tensor::from(inputs, {B, t});
   prefix.targets = Tensor::from(targets, {B, t});
-  if (batch.lengths.defined()) prefix.lengths = Tensor::from(lengths);
+  prefix.lengths = batch.lengths;  // positions from there on are padding, if there are any
   return prefix;
 }
 

@@ -47,8 +47,7 @@ StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimize
   }
   result.grad_norm = optimizer.step(lr, max_norm);
   if (!std::isfinite(result.grad_norm))
-    fail_not_finite("gradient norm", step, result.grad_norm,
-                    first_gradient_not_finite(parameters));
+    fail_not_finite("gradient norm", step, result.grad_norm, first_gradient_not_finite(parameters));
   return result;
 }
 

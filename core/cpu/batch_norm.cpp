@@ -1,6 +1,7 @@
 // Batch norm: moments of each channel over the rows that are not padding, and the map that they
 // make. Rows are read in chunks that fit the cache, each column of a chunk being one of many sums.
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "core/cpu/row_sums.h"
@@ -51,42 +52,41 @@ void add_moments(const T* x, int64_t C, bool centred, const RealRows& real, int6
   });
 }
 
-// The mean and variance of channel i from those of the chunks: sums of squares around the chunks'
-// means become one around the common mean (the same paper, eq. 2.1).
-template <class T>
-struct Join {
-  const RowSums<T>& sums;  // m, R, Q [3, C]
-  std::vector<int64_t> counts;
-  int64_t channels, n = 0;
+// Channels that are joined at a time.
+constexpr int64_t width = 64;
 
-  Join(const RowSums<T>& sums, const RealRows& real, int64_t channels)
-      : sums(sums), channels(channels) {
+// Mean (optional) and variance of channels [begin, end), at most `width`, from those of the chunks:
+// sums of squares around the chunks' means become one around the common mean (the same paper, eq.
+// 2.1). counts: the real rows of each chunk, n in all.
+template <class T>
+void join_moments(const RowSums<T>& sums, const std::vector<int64_t>& counts, int64_t n, int64_t C,
+                  int64_t begin, int64_t end, T* mean, T* variance) {
+  const int64_t size = end - begin;
+  const double share = 1.0 / static_cast<double>(n);
+  double centre[width] = {}, squares[width] = {};
+  const auto each_chunk = [&](const auto& f) {
     for (int64_t chunk = 0; chunk < sums.chunks(); ++chunk) {
-      counts.push_back(real.count(sums.begin_of(chunk), sums.end_of(chunk)));
-      n += counts.back();
+      const T* m = sums.sums_of(chunk) + begin;
+      if (counts[chunk]) f(static_cast<double>(counts[chunk]), m, m + C, m + 2 * C);
     }
+  };
+  if (mean) {
+    each_chunk([&](double count, const T* m, const T* R, const T*) {
+      row_write(size, centre, true,
+                [=](int64_t i) { return (count * m[i] + static_cast<double>(R[i])) * share; });
+    });
+    row_write(size, mean + begin, false,
+              [from = centre](int64_t i) { return static_cast<T>(from[i]); });
   }
-  double mean_of(int64_t chunk, int64_t i) const {
-    const T* of = sums.sums_of(chunk);
-    return of[i] + static_cast<double>(of[channels + i]) / counts[chunk];
-  }
-  double mean(int64_t i) const {
-    double total = 0;
-    for (size_t chunk = 0; chunk < counts.size(); ++chunk)
-      if (counts[chunk]) total += counts[chunk] * mean_of(chunk, i);
-    return total / n;
-  }
-  double variance(int64_t i, double centre) const {
-    double total = 0;
-    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
-      if (counts[chunk] == 0) continue;
-      const T* of = sums.sums_of(chunk);
-      const double distance = mean_of(chunk, i) - centre, R = of[channels + i];
-      total += of[2 * channels + i] - R * R / counts[chunk] + counts[chunk] * distance * distance;
-    }
-    return total / n;
-  }
-};
+  each_chunk([&](double count, const T* m, const T* R, const T* Q) {
+    row_write(size, squares, true, [=, one = 1 / count, centre = centre](int64_t i) {
+      const double rest = R[i], distance = m[i] + rest * one - centre[i];
+      return Q[i] - rest * rest * one + count * distance * distance;
+    });
+  });
+  row_write(size, variance + begin, false,
+            [share, from = squares](int64_t i) { return static_cast<T>(share * from[i]); });
+}
 
 // What the channels of a row are mapped with.
 template <class T>
@@ -162,13 +162,12 @@ void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
     sums.add(2 * C, [&](int64_t begin, int64_t end, T* s) {
       add_moments(px, C, centred, real, begin, end, s, s + C, s + 2 * C);
     });
-    const Join<T> join(sums, real, C);
-    parallel_pieces(C, 64, 8 * sums.chunks(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const double centre = centred ? join.mean(i) : 0;
-        if (centred) pm[i] = static_cast<T>(centre);
-        pv[i] = static_cast<T>(join.variance(i, centre));
-      }
+    std::vector<int64_t> counts;
+    for (int64_t chunk = 0; chunk < sums.chunks(); ++chunk)
+      counts.push_back(real.count(sums.begin_of(chunk), sums.end_of(chunk)));
+    const int64_t n = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    parallel_pieces(C, width, 8 * sums.chunks(), [&](int64_t begin, int64_t end) {
+      join_moments(sums, counts, n, C, begin, end, pm, pv);
     });
   });
 }
@@ -194,8 +193,8 @@ void batch_norm_forward(const Tensor& x, const Tensor& mean, const Tensor& varia
   });
 }
 
-// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh): the
-// sums that the gradient through the moments needs are those of dbeta and dgamma.
+// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh):
+// the sums that the gradient through the moments needs are those of dbeta and dgamma.
 void batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& lengths,
                          const Tensor& mean, const Tensor& variance, double epsilon, bool constant,
                          const Tensor& gamma, const Destination& dx, const Destination& dgamma,

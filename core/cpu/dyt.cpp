@@ -42,20 +42,21 @@ void dyt_backward(const Tensor& dy, const Tensor& x, const Tensor& alpha, const 
     T* out = optional_data<T>(dx.tensor);
     const RowSums<T> sums(N, 2 * C + 1);  // of dgamma, dbeta and dalpha
     sums.add(tanh_cost * C, [&](int64_t begin, int64_t end, T* sum) {
-      std::vector<T> row_slopes(C);  // h (1 - t^2) of one row
-      T* slopes = row_slopes.data();
+      std::vector<T> scratch(C);
+      T* slope = scratch.data();  // h (1 - t^2) of one row
       for (int64_t n = begin; n < end; ++n) {
         const T *row = px + n * C, *drow = pdy + n * C;
         T lanes[row_lanes] = {};
         row_sweep(C, [=, &lanes](int64_t i, int lane) {
           const T t = simd::tanh(a * row[i]);
-          slopes[i] = gain[i] * drow[i] * (1 - t * t);
-          lanes[lane] += slopes[i] * row[i];
+          slope[i] = gain[i] * drow[i] * (1 - t * t);
+          lanes[lane] += slope[i] * row[i];
           sum[i] += drow[i] * t;
           sum[C + i] += drow[i];
         });
         sum[2 * C] += row_total(lanes);
-        if (out) row_write(C, out + n * C, dx.accumulate, [=](int64_t i) { return a * slopes[i]; });
+        if (out)
+          row_write(C, out + n * C, dx.accumulate, [a, slope](int64_t i) { return a * slope[i]; });
       }
     });
     sums.join(0, dgamma);

@@ -3,7 +3,9 @@
 //
 // A row is read from memory once; its mean, variance and result are then computed from the cache.
 // The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit
-// where the mean is large (Chan, Golub & LeVeque 1983).
+// where the mean is large (Chan, Golub & LeVeque 1983, "Algorithms for computing the sample
+// variance", section 1). Reading the cache again for it costs little; what costs is that the memory
+// has nothing to do meanwhile. So the last sum fetches the row that is written next.
 #include <cmath>
 
 #include "core/cpu/parallel.h"
@@ -20,6 +22,15 @@ Tensor or_constant(const Tensor& given, double constant, const Tensor& x) {
   return given.defined() ? given : Tensor::full({x.dim(-1)}, constant, x.dtype());
 }
 
+// Tensors of more bytes are taken to lie in memory, or in a cache that cores share. Below, fetching
+// ahead would only cost.
+constexpr int64_t cached_bytes = 1 << 20;
+
+template <class T>
+T* unless_cached(T* rows, int64_t n, int64_t channels) {
+  return n * channels * int64_t{sizeof(T)} > cached_bytes ? rows : nullptr;
+}
+
 int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }
 
 template <class T>
@@ -28,25 +39,42 @@ struct Forward {
   const T *x, *residual, *gamma, *beta;
   T alpha, epsilon;
   T *sum, *y, *mean, *rstd;
+  const T* soon;  // y, or null where it is cached
 };
+
+// Writes s = alpha residual + x and returns the sum of s - first for the mean, where `centred`, or
+// of s^2 otherwise: then it is the only sum.
+template <bool centred, class T>
+T add_residual(const Forward<T>& a, int64_t at, T first, T* sum, const T* soon) {
+  const T *x = a.x + at, *residual = a.residual + at;
+  const auto term = [=, alpha = a.alpha](int64_t i) {
+    const T s = alpha * residual[i] + x[i];
+    sum[i] = s;
+    return centred ? s - first : s * s;
+  };
+  return row_sum<T>(a.channels, term, centred ? nullptr : soon);
+}
 
 template <bool centred, class T>
 void forward_row(const Forward<T>& a, int64_t n) {
   const int64_t C = a.channels, at = n * C;
-  const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta;
+  const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta, *soon = a.soon ? a.soon + at : nullptr;
+  const T share = T(1) / C;
   T* y = a.y + at;
-  if (a.residual) {
-    const T *x = s, *residual = a.residual + at;
-    T* sum = a.sum ? a.sum + at : y;
-    row_write(C, sum, false,
-              [=, alpha = a.alpha](int64_t i) { return alpha * residual[i] + x[i]; });
-    s = sum;
-  }
+  T mu = 0, total = 0;
   // Summed as distances from the first element: so a row far from zero keeps its digits.
-  const T first = s[0];
-  const T mu = centred ? first + row_sum<T>(C, [=](int64_t i) { return s[i] - first; }) / C : T(0);
-  const T variance = row_sum<T>(C, [=](int64_t i) { return (s[i] - mu) * (s[i] - mu); }) / C;
-  const T r = 1 / std::sqrt(variance + a.epsilon);
+  const T first = a.residual ? a.alpha * a.residual[at] + s[0] : s[0];
+  if (a.residual) {
+    T* sum = a.sum ? a.sum + at : y;
+    total = add_residual<centred>(a, at, first, sum, soon);
+    s = sum;
+  } else if (centred) {
+    total = row_sum<T>(C, [=](int64_t i) { return s[i] - first; });
+  }
+  if (centred) mu = first + total * share;
+  const auto square = [=](int64_t i) { return (s[i] - mu) * (s[i] - mu); };
+  if (centred || !a.residual) total = row_sum<T>(C, square, soon);
+  const T r = 1 / std::sqrt(total * share + a.epsilon);
   if constexpr (centred) {
     a.mean[n] = mu;
     row_write(C, y, false, [=](int64_t i) { return gamma[i] * ((s[i] - mu) * r) + beta[i]; });
@@ -76,7 +104,8 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        optional_data<T>(sum),
                        y.data<T>(),
                        optional_data<T>(mean),
-                       rstd.data<T>()};
+                       rstd.data<T>(),
+                       unless_cached(y.data<T>(), N, C)};
     parallel_pieces(N, std::max<int64_t>(1, 8192 / C), C, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
     });
@@ -88,6 +117,7 @@ struct Backward {
   int64_t channels;
   const T *dy, *s, *gamma, *mean, *rstd, *dsum;
   T* ds;
+  const T* soon;  // ds, or null where it is cached or not asked for
   bool accumulate, detached;
 };
 
@@ -100,7 +130,7 @@ void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
   const T *dy = a.dy + at, *s = a.s + at, *gamma = a.gamma;
   const T mu = centred ? a.mean[n] : T(0), r = a.rstd[n];
   T sum_h[row_lanes] = {}, sum_hx[row_lanes] = {};
-  row_sweep(C, [&](int64_t i, int lane) {
+  const auto sums = [&](int64_t i, int lane) {
     const T h = gamma[i] * dy[i], xh = (s[i] - mu) * r;
     sum_hx[lane] += h * xh;
     dgamma[i] += dy[i] * xh;
@@ -108,7 +138,8 @@ void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
       sum_h[lane] += h;
       dbeta[i] += dy[i];
     }
-  });
+  };
+  row_sweep(C, sums, a.soon ? a.soon + at : nullptr);
   if (!a.ds) return;
   const T share = a.detached ? T(0) : T(1) / C;
   const T mean_h = row_total(sum_h) * share, mean_hx = row_total(sum_hx) * share;
@@ -156,6 +187,7 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         rstd.data<T>(),
                         optional_data<T>(dsum),
                         optional_data<T>(ds.tensor),
+                        unless_cached(optional_data<T>(ds.tensor), N, C),
                         ds.accumulate,
                         detached};
     const int64_t grain = std::max<int64_t>(16, (N + 63) / 64), chunks = (N + grain - 1) / grain;

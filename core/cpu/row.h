@@ -18,10 +18,16 @@ namespace tapeformer::cpu {
 inline constexpr int row_lanes = 64;
 
 /// Calls f(i, lane) for i in [0, n) with lane = i mod row_lanes; no two lanes depend on each other.
-template <class F>
-TAPEFORMER_INLINE void row_sweep(int64_t n, F f) {
+/// `soon` (optional): n elements that are written next, after this sweep. They are fetched
+/// meanwhile: a store to memory first waits for what was there, while a sweep over cached elements
+/// leaves the memory idle.
+template <class F, class T = float>
+TAPEFORMER_INLINE void row_sweep(int64_t n, F f, const T* soon = nullptr) {
   const int64_t whole = n / row_lanes * row_lanes;
+  constexpr int line = 64 / sizeof(T);  // elements in a cache line
   for (int64_t begin = 0; begin < whole; begin += row_lanes) {
+    if (soon)
+      for (int i = 0; i < row_lanes; i += line) __builtin_prefetch(soon + begin + i, 1);
 #pragma omp simd
     for (int lane = 0; lane < row_lanes; ++lane) f(begin + lane, lane);
   }
@@ -30,13 +36,17 @@ TAPEFORMER_INLINE void row_sweep(int64_t n, F f) {
   for (int lane = 0; lane < rest; ++lane) f(whole + lane, lane);
 }
 
-/// Combines the lanes into one value, in a tree.
+/// Combines the lanes into one value, in a tree. Without the pragmas some callers get it as a chain
+/// of scalar operations, which takes longer than a short row.
 template <class T, class F>
 TAPEFORMER_INLINE T row_fold(const T* lanes, F combine) {
   T fold[16];
+#pragma omp simd
   for (int i = 0; i < 16; ++i)
     fold[i] = combine(combine(lanes[i], lanes[i + 16]), combine(lanes[i + 32], lanes[i + 48]));
+#pragma omp simd
   for (int i = 0; i < 8; ++i) fold[i] = combine(fold[i], fold[i + 8]);
+#pragma omp simd
   for (int i = 0; i < 4; ++i) fold[i] = combine(fold[i], fold[i + 4]);
   return combine(combine(fold[0], fold[1]), combine(fold[2], fold[3]));
 }
@@ -46,11 +56,12 @@ TAPEFORMER_INLINE T row_total(const T* lanes) {
   return row_fold(lanes, [](T a, T b) { return a + b; });
 }
 
-/// Sum of f(i) over [0, n).
+/// Sum of f(i) over [0, n). `soon` as for row_sweep.
 template <class T, class F>
-TAPEFORMER_INLINE T row_sum(int64_t n, F f) {
+TAPEFORMER_INLINE T row_sum(int64_t n, F f, const T* soon = nullptr) {
   T lanes[row_lanes] = {};
-  row_sweep(n, [&](int64_t i, int lane) { lanes[lane] += f(i); });
+  const auto add = [&](int64_t i, int lane) { lanes[lane] += f(i); };
+  row_sweep(n, add, soon);
   return row_total(lanes);
 }
 

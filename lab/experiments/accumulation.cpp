@@ -31,13 +31,14 @@ double relative_distance(const std::vector<float>& a, const std::vector<float>& 
 
 Table measure(const Laboratory& lab) {
   constexpr int64_t rows = 32;
+  const int64_t context = lab.size(64, 16);
   Table table({"norm", "parts", "seed", "distance"});
   for (const std::string norm : {"layernorm", "batchnorm"}) {
     for (const uint64_t seed : lab.seeds()) {
       GPT model(lab.reference(2, norm, "pre"), seed);
-      const auto whole = gradients(model, lab.text(rows, 64, seed), 1);
+      const auto whole = gradients(model, lab.text(rows, context, seed), 1);
       for (const int64_t parts : {2, 4, 8, 16}) {
-        const auto accumulated = gradients(model, lab.text(rows / parts, 64, seed), parts);
+        const auto accumulated = gradients(model, lab.text(rows / parts, context, seed), parts);
         table.add({norm, double(parts), double(seed), relative_distance(accumulated, whole)});
       }
     }

@@ -95,11 +95,11 @@ Judgement judge(const Table& table) {
 Figure draw(const Table& table) {
   Figure figure{.title = "Small batches: how much the loss oscillates, how fast it falls"};
   Panel oscillates{.title = "Standard deviation of the training loss around its trend",
-                   .x_label = "rows per batch, log2",
+                   .x_label = "log2 of the rows per batch",
                    .y_label = "nats per character",
                    .height = 200};
   Panel steps{.title = "Steps until the held-out loss is 85 % of the characters' entropy",
-              .x_label = "rows per batch, log2",
+              .x_label = "log2 of the rows per batch",
               .y_label = "steps",
               .height = 200};
   for (const std::string norm : {"layernorm", "batchnorm"}) {

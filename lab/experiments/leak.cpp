@@ -8,8 +8,6 @@
 
 namespace tapeformer::lab {
 
-Experiment leak();
-
 namespace {
 
 constexpr double batch_judged = 16;
@@ -19,25 +17,32 @@ const std::vector<std::string> mixing = {"batchnorm", "instancenorm", "layernorm
                                          "groupnorm-time"};
 
 Table measure(const Laboratory& lab) {
+  struct Run {
+    std::string norm;
+    int64_t batch;
+    uint64_t seed;
+    std::vector<LeakReport> reports = {};
+  };
+  std::vector<Run> runs;
+  for (const auto& norms : {of_tokens, mixing})
+    for (const std::string& norm : norms)
+      for (const int64_t batch : lab.size<std::vector<int64_t>>({2, 4, 8, 16, 32}, {2, 16}))
+        for (const uint64_t seed : lab.seeds()) runs.push_back({norm, batch, seed});
+  lab.for_each(runs.size(), [&](int64_t i) {
+    Run& run = runs[i];
+    GPT model(lab.reference(2, run.norm, "pre"), run.seed);
+    const Tensor tokens = lab.text(run.batch, 32, run.seed).training_batch(0).inputs;
+    for (const bool training : {true, false})
+      run.reports.push_back(leak_test(model, tokens, training));
+    lab.log("leak: " + run.norm + ", batch " + std::to_string(run.batch));
+  });
   Table table({"norm", "mode", "batch", "seed", "later_token", "other_sample", "later_gradient",
                "other_gradient"});
-  std::vector<std::string> norms = of_tokens;
-  norms.insert(norms.end(), mixing.begin(), mixing.end());
-  for (const std::string& norm : norms) {
-    for (const int64_t batch : {2, 4, 8, 16, 32}) {
-      for (const uint64_t seed : lab.seeds()) {
-        GPT model(lab.reference(2, norm, "pre"), seed);
-        const Tensor tokens = lab.text(batch, 64, seed).training_batch(0).inputs;
-        for (const bool training : {true, false}) {
-          const LeakReport report = leak_test(model, tokens, training);
-          table.add({norm, training ? "training" : "evaluation", double(batch), double(seed),
-                     report.later_token.largest, report.other_sample.largest, report.later_gradient,
-                     report.other_gradient});
-        }
-      }
-    }
-    lab.log("leak: " + norm);
-  }
+  for (const Run& run : runs)
+    for (const LeakReport& report : run.reports)
+      table.add({run.norm, report.training ? "training" : "evaluation", double(run.batch),
+                 double(run.seed), report.later_token.largest, report.other_sample.largest,
+                 report.later_gradient, report.other_gradient});
   return table;
 }
 
@@ -101,18 +106,18 @@ Experiment leak() {
           .claim = "BatchNorm couples samples; in a causal model it leaks future tokens.",
           .source = "the first is often said, the second rarely",
           .literature =
-              "True, both: the statistics are those of all tokens of the batch (follows from "
-              "Ioffe & Szegedy 2015, algorithm 1, arXiv 1502.03167).",
+              "True, both: the statistics are those of all tokens of the batch (follows from Ioffe "
+              "& Szegedy 2015, algorithm 1, arXiv 1502.03167).",
           .expected = Verdict::holds,
           .method =
-              "Two Pre-LN layers at initialisation, the same windows twice: once with another "
-              "last token in the first sample, once with all of its tokens changed. Looked at are "
-              "the logits that must not change and the gradient of one output by the embedded "
-              "tokens it must not see, in training and outside.",
+              "Two Pre-LN layers at initialisation, the same windows of 32 characters twice: once "
+              "with another last token in the first sample, once with all of its tokens changed. "
+              "Looked at are the logits that must not change and the gradient of one output by the "
+              "embedded tokens it must not see, in training and outside.",
           .rule =
-              "At 16 samples, in training: holds when in every seed both a later token and "
-              "another sample move a logit by more than 0.001 under BatchNorm; does not hold when "
-              "in every seed one of them does not.",
+              "At 16 samples, in training: holds when in every seed both a later token and another "
+              "sample move a logit by more than 0.001 under BatchNorm; does not hold when in every "
+              "seed one of them does not.",
           .measure = measure,
           .judge = judge,
           .draw = draw};

@@ -1,12 +1,16 @@
-// What the experiments on how norms work share: lines of means over seeds, and fitted slopes.
+// What the experiments on how norms work share: lines of means over seeds, fitted
+// slopes, random rows, and the size of the residual stream.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/kernels.h"
 #include "lab/card.h"
 #include "lab/table.h"
+#include "layers/gpt.h"
 #include "train/plot.h"
 
 namespace tapeformer::lab {
@@ -42,6 +46,27 @@ inline double slope(const std::vector<double>& x, const std::vector<double>& y) 
     square += (x[i] - mean_x) * (x[i] - mean_x);
   }
   return product / square;
+}
+
+/// [1, rows, channels] of N(0, rms^2), by seed.
+inline Tensor normal_rows(int64_t rows, int64_t channels, double rms, uint64_t seed) {
+  const Tensor x = Tensor::empty({1, rows, channels});
+  kernels::fill_normal(x, 0, rms, RandomKey{seed, Purpose::evaluation, 0, 0});
+  return x;
+}
+
+/// Root mean square of the residual stream after the embedding and after every block, with the
+/// statistics of the batch.
+inline std::vector<double> stream_rms(GPT& model, const Tensor& tokens) {
+  const Pause pause;
+  std::vector<double> result;
+  const auto observe = [&](int64_t, const Tensor& stream) {
+    double sum = 0;
+    for (const float value : stream.to_vector<float>()) sum += double(value) * value;
+    result.push_back(std::sqrt(sum / stream.numel()));
+  };
+  model.hidden(tokens, {.batch_statistics = true, .observe_stream = observe});
+  return result;
 }
 
 }  // namespace tapeformer::lab

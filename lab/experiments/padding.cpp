@@ -8,8 +8,6 @@
 
 namespace tapeformer::lab {
 
-Experiment padding();
-
 namespace {
 
 const std::vector<std::string> norms = {"layernorm", "batchnorm", "batchnorm-unmasked"};
@@ -140,8 +138,8 @@ Experiment padding() {
           .claim = "Padding corrupts batch statistics.",
           .source = "a common objection to BatchNorm for text",
           .literature =
-              "True when padding is counted; with a mask it has no part in the statistics "
-              "(follows from Ioffe & Szegedy 2015, algorithm 1, arXiv 1502.03167).",
+              "True when padding is counted; with a mask it has no part in the statistics (follows "
+              "from Ioffe & Szegedy 2015, algorithm 1, arXiv 1502.03167).",
           .expected = Verdict::holds,
           .method =
               "Three Pre-LN layers, 400 steps (quick: 150) on lines of different length. Then the "

@@ -1,11 +1,12 @@
 // What becomes of a Post-LN model whose weights go on as those of a Pre-LN model.
+#include <algorithm>
+#include <cmath>
+
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/mechanisms.h"
 #include "train/evaluation.h"
 
 namespace tapeformer::lab {
-
-Experiment placement_swap();
 
 namespace {
 
@@ -60,6 +61,21 @@ Table measure(const Laboratory& lab) {
   return table;
 }
 
+// One for each seed: the steps after which the swapped model is no worse than before the swap;
+// infinite where it never is.
+std::vector<double> recovery(const Table& table) {
+  std::vector<double> result;
+  for (const Cell& seed : table.distinct("seed")) {
+    const Table runs = table.where("seed", seed);
+    const Table swapped = runs.where("run", "post, swapped to pre");
+    const auto losses = swapped.numbers("loss"), steps = swapped.numbers("step");
+    const double before = runs.where("run", "post").numbers("loss").front();
+    const auto back = std::ranges::find_if(losses, [=](double loss) { return loss <= before; });
+    result.push_back(back == losses.end() ? INFINITY : steps[back - losses.begin()] - steps[0]);
+  }
+  return result;
+}
+
 Judgement judge(const Table& table) {
   const std::vector<double> steps = table.where("run", "post").numbers("step");
   const auto losses = [&](const char* run, double step) {
@@ -70,6 +86,7 @@ Judgement judge(const Table& table) {
   return {judge_differences(difference(swapped, post), 0.02),
           {{"loss at the swap, post", losses("post", swap)},
            {"loss at the swap, as pre", losses("post, swapped to pre", swap)},
+           {"steps until the swapped model is back at that of post", recovery(table)},
            {"loss at the end, post", post},
            {"loss at the end, swapped to pre", swapped},
            {"loss at the end, pre from scratch", losses("pre", end)}}};
@@ -98,12 +115,12 @@ Experiment placement_swap() {
           .method =
               "Four layers, 400 steps as Post-LN (warm-up 100), then 200 more: with the same "
               "weights as Pre-LN with a fresh final norm, unchanged as Post-LN, and beside them "
-              "Pre-LN throughout. Quick: 200 and 100 steps. All begin the second part with a "
-              "fresh optimizer and new batches.",
+              "Pre-LN throughout. Quick: 200 and 100 steps. All begin the second part with a fresh "
+              "optimizer and new batches.",
           .rule =
               "Holds when in every seed the swapped model ends more than 0.02 nats above the one "
-              "that stayed Post-LN; reversed when always more than that below. A run that "
-              "diverged leaves it undecided.",
+              "that stayed Post-LN; reversed when always more than that below. A run that diverged "
+              "leaves it undecided.",
           .measure = measure,
           .judge = judge,
           .draw = draw};

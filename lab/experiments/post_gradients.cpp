@@ -8,12 +8,10 @@
 
 namespace tapeformer::lab {
 
-Experiment post_gradients();
-
 namespace {
 
-// One model says little of a placement: at the far end of 48 layers its gradients differ by half from
-// another's. So each seed stands for the mean over several draws of the weights.
+// One model says little of a placement: at the far end of 48 layers its gradients differ by half
+// from another's. So each seed stands for the mean over several draws of the weights.
 std::vector<double> mean_gradients(const TransformerConfig& config, const Batch& batch,
                                    uint64_t seed, int64_t draws) {
   std::vector<double> means(config.layers);
@@ -41,7 +39,7 @@ Table measure(const Laboratory& lab) {
     Run& run = runs[i];
     run.gradients =
         mean_gradients(lab.reference(run.layers, "layernorm", run.placement),
-                       lab.text(16, 64, run.seed).training_batch(0), run.seed, lab.size(16, 4));
+                       lab.text(16, 64, run.seed).training_batch(0), run.seed, lab.size(8, 3));
     lab.log("post-gradients: " + run.placement + ", " + std::to_string(run.layers) + " layers");
   });
   Table table({"placement", "layers", "seed", "block", "gradient"});
@@ -71,7 +69,13 @@ Judgement judge(const Table& table) {
          first_over_last(table, placement, depth)});
   std::vector<double> logarithms = judgement.measured[0].values;
   for (double& value : logarithms) value = std::log(value);
-  judgement.verdict = judge_differences(logarithms, std::log(2));
+  const double margin = std::log(2);
+  judgement.verdict = judge_differences(logarithms, margin);
+  // Seeds that differ in whether it is reversed still agree that the early layers do not explode.
+  const auto at_most = [=](double value) { return value <= margin; };
+  if (judgement.verdict == Verdict::not_decidable && !logarithms.empty() &&
+      std::ranges::all_of(logarithms, at_most))
+    judgement.verdict = Verdict::does_not_hold;
   for (const double block : {1.0, depth})
     judgement.measured.push_back(
         {"post: gradient in block " + to_text(Cell(block)), table.where("placement", "post")
@@ -119,12 +123,13 @@ Experiment post_gradients() {
           .method =
               "Frobenius norm of the gradient of the FFN's second weight, by block, in models of "
               "6, 12, 24 and 48 layers (quick: up to 24) at initialisation, one batch of 16 "
-              "windows; post, pre and DeepNorm. For each seed the mean over 16 draws (quick: 4) "
-              "of Xavier weights.",
+              "windows; post, pre and DeepNorm. For each seed the mean over 8 draws (quick: 3) of "
+              "Xavier weights.",
           .rule =
               "Among the deepest models: holds when in every seed Post-LN's gradient in the first "
               "block is more than twice that in the last; reversed when it is always less than "
-              "half of it.",
+              "half of it; does not hold when it is never more than twice and not always less than "
+              "half.",
           .measure = measure,
           .judge = judge,
           .draw = draw};

@@ -5,8 +5,6 @@
 
 namespace tapeformer::lab {
 
-Experiment time_axis();
-
 namespace {
 
 Table measure(const Laboratory& lab) {
@@ -76,17 +74,16 @@ Experiment time_axis() {
       .claim = "Normalising along the time axis hurts.",
       .source = "a warning about a common mistake, layer norm over the wrong axis",
       .literature =
-          "True for generation: statistics over time show a token what comes later, which a "
-          "causal model has in teacher forcing but not when it generates (follows from the "
-          "definition).",
+          "True for generation: statistics over time show a token what comes later, which a causal "
+          "model has in teacher forcing but not when it generates (follows from the definition).",
       .expected = Verdict::holds,
       .method =
-          "Two Pre-LN layers, 500 steps (quick: 200), layer norm over the features and over "
-          "time. Validation loss of 32 windows in one pass (teacher-forced), and with every "
-          "prediction made from its prefix alone, as generation has it.",
+          "Two Pre-LN layers, 500 steps (quick: 200), layer norm over the features and over time. "
+          "Validation loss of 32 windows in one pass (teacher-forced), and with every prediction "
+          "made from its prefix alone, as generation has it.",
       .rule =
-          "Holds when in every seed the loss prefix by prefix is more than 0.05 nats higher "
-          "with the norm over time; reversed when it is always more than that lower. A run that "
+          "Holds when in every seed the loss prefix by prefix is more than 0.05 nats higher with "
+          "the norm over time; reversed when it is always more than that lower. A run that "
           "diverged leaves it undecided.",
       .measure = measure,
       .judge = judge,

@@ -1,5 +1,6 @@
 #include "lab/experiments/training.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -64,7 +65,8 @@ Table with_log2(const Table& runs, const std::string& x) {
 
 void add_line(Panel& panel, const Table& runs, const std::string& x, const std::string& y,
               const std::string& label) {
-  const int style = static_cast<int>(panel.lines.size() / (runs.distinct("seed").size() + 1));
+  const auto style = static_cast<int>(
+      std::ranges::count_if(panel.lines, [](const Line& line) { return !line.faint; }));
   for (const Cell& seed : runs.distinct("seed")) {
     const Table one = runs.where("seed", seed);
     panel.lines.push_back(

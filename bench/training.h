@@ -1,0 +1,69 @@
+// A GPT in training on random tokens: the step that the benchmarks time.
+#pragma once
+
+#include <cmath>
+#include <string>
+
+#include "bench/machine.h"
+#include "bench/settings.h"
+#include "layers/gpt.h"
+#include "optim/optimizer.h"
+
+namespace tapeformer::bench {
+
+/// A model in training, on batches of random tokens.
+class Training {
+ public:
+  explicit Training(const Setting& setting, const std::string& norm = "layernorm")
+      : setting_(setting),
+        model_(with_norm(setting.config(), norm)),
+        parameters_(model_),
+        optimizer_(parameters_, {.beta2 = 0.99, .weight_decay = 0.1}),
+        random_({1, Purpose::batches}) {}
+
+  struct Times {
+    double forward, backward, optimizer, step;  // milliseconds
+  };
+
+  Times step() {
+    const Tensor tokens = draw_tokens(), targets = draw_tokens();
+    Times times{};
+    times.step = milliseconds([&] {
+      parameters_.zero_gradients();
+      {
+        Tape tape;
+        Tensor loss;
+        times.forward = milliseconds([&] {
+          loss = model_.loss(tokens, targets, {.training = true});
+          check(std::isfinite(loss.item()), "the loss is ", loss.item());
+        });
+        times.backward = milliseconds([&] { tape.backward(loss); });
+      }
+      times.optimizer = milliseconds([&] { optimizer_.step(1e-4, 1.0); });
+    });
+    return times;
+  }
+
+  int64_t parameters() const { return parameters_.size(); }
+
+ private:
+  static TransformerConfig with_norm(TransformerConfig config, const std::string& norm) {
+    config.norm = norm;
+    return config;
+  }
+  Tensor draw_tokens() {
+    const Tensor tokens = Tensor::empty({setting_.batch, setting_.context}, DType::i32);
+    for (int64_t i = 0; i < tokens.numel(); ++i)
+      tokens.data<int32_t>()[i] =
+          static_cast<int32_t>(random_.below(static_cast<uint32_t>(setting_.vocabulary)));
+    return tokens;
+  }
+
+  Setting setting_;
+  GPT model_;
+  Parameters parameters_;
+  AdamW optimizer_;
+  Generator random_;
+};
+
+}  // namespace tapeformer::bench
