@@ -18,12 +18,6 @@ void check_batch(const char* operation, const Tensor& x, const Tensor& lengths) 
   check_devices(operation, "x", x, "lengths", lengths);
 }
 
-void check_channels(const char* operation, const char* name, const Tensor& x, const Tensor& p) {
-  check(p.shape() == Shape{x.dim(-1)}, operation, ": ", name, " must be [", x.dim(-1),
-        "] beside x ", x.shape(), ", got ", p.shape());
-  check_alike(operation, "x", x, name, p);
-}
-
 int64_t count_rows(const Tensor& x, const Tensor& lengths) {
   if (!lengths.defined()) return x.dim(0) * x.dim(1);
   int64_t rows = 0;
@@ -50,10 +44,11 @@ Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments
   check_batch("batch_norm", x, lengths);
   check(epsilon >= 0, "batch_norm: epsilon must not be negative, got ", epsilon);
   const Tensor mean = moments.mean, variance = moments.variance;
+  check(variance.defined(), "batch_norm: needs a variance; batch_moments() computes one");
   check_channels("batch_norm", "the variance", x, variance);
-  if (mean.defined()) check_channels("batch_norm", "the mean", x, mean);
-  if (gamma.defined()) check_channels("batch_norm", "gamma", x, gamma);
-  if (beta.defined()) check_channels("batch_norm", "beta", x, beta);
+  check_channels("batch_norm", "the mean", x, mean);
+  check_channels("batch_norm", "gamma", x, gamma);
+  check_channels("batch_norm", "beta", x, beta);
   const Tensor y = x.empty_like();
   kernels::batch_norm_forward(x, mean, variance, epsilon, gamma, beta, y);
   record("batch_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {

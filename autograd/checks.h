@@ -29,6 +29,16 @@ inline void check_alike(const char* operation, const char* x_name, const Tensor&
   check_devices(operation, x_name, x, y_name, y);
 }
 
+/// Throws unless p, a parameter of this name with a number for each channel, is [C] beside x
+/// [.., C], of its dtype and device; one that was not given passes.
+inline void check_channels(const char* operation, const char* name, const Tensor& x,
+                           const Tensor& p) {
+  if (!p.defined()) return;
+  check(p.shape() == Shape{x.dim(-1)}, operation, ": ", name, " must be [", x.dim(-1),
+        "] beside x ", x.shape(), ", got ", p.shape());
+  check_alike(operation, "x", x, name, p);
+}
+
 /// The non-negative index of dimension `dim`, which may count from the end.
 inline int check_dimension(const char* operation, const Shape& shape, int dim) {
   const int index = dim < 0 ? dim + shape.rank() : dim;

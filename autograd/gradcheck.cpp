@@ -73,6 +73,7 @@ class Comparison {
       const double error = std::abs(a - numeric[k]) / scale;
       if (error <= result.worst) continue;  // false for NaN, which is the worst of all
       result.worst = std::isnan(error) ? INFINITY : error;
+      result.input = input;
       std::ostringstream text;
       text.precision(10);
       text << "input " << input << ", element " << k << " (" << round << "): analytic " << a

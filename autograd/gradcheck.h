@@ -19,6 +19,7 @@ struct GradcheckOptions {
 struct GradcheckResult {
   bool passed = true;
   double worst = 0;     ///< largest error relative to max(1, |analytic|, |numeric|)
+  size_t input = 0;     ///< of the worst error
   std::string message;  ///< which input and element, analytic and numeric, of the worst
   explicit operator bool() const { return passed; }
 };

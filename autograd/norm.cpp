@@ -7,21 +7,14 @@
 namespace tapeformer {
 namespace {
 
-void check_parameter(const char* operation, const char* name, const Tensor& x, const Tensor& p) {
-  if (!p.defined()) return;
-  check(p.shape() == Shape{x.dim(-1)}, operation, ": ", name, " must be [", x.dim(-1),
-        "] beside x ", x.shape(), ", got ", p.shape());
-  check_alike(operation, "x", x, name, p);
-}
-
 void check_norm(const char* operation, const Tensor& x, const Tensor& gamma, const Tensor& beta,
                 double epsilon) {
   check_floating(operation, x);
   check(x.rank() >= 1 && x.dim(-1) >= 1, operation,
         ": needs at least one channel in the last dimension, got shape ", x.shape());
   check(epsilon >= 0, operation, ": epsilon must not be negative, got ", epsilon);
-  check_parameter(operation, "gamma", x, gamma);
-  check_parameter(operation, "beta", x, beta);
+  check_channels(operation, "gamma", x, gamma);
+  check_channels(operation, "beta", x, beta);
 }
 
 void check_summands(const char* operation, const Tensor& residual, const Tensor& x) {

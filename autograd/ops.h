@@ -122,8 +122,8 @@ struct Moments {
 };
 /// Not differentiable by itself: batch_norm is.
 Moments batch_moments(const Tensor& x, const Tensor& lengths, bool centred = true);
-/// gamma (x - mean) / sqrt(variance + epsilon) + beta on every row (Ioffe & Szegedy 2015). gamma and
-/// beta [C] may be undefined. `constant`: the moments are running ones and no function of x;
+/// gamma (x - mean) / sqrt(variance + epsilon) + beta on every row (Ioffe & Szegedy 2015). gamma
+/// and beta [C] may be undefined. `constant`: the moments are running ones and no function of x;
 /// otherwise they must be batch_moments(x, lengths), and backward goes through them.
 Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments, bool constant,
                   const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);

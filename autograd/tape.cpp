@@ -55,6 +55,16 @@ const Tensor& BackwardPass::gradient(size_t i) const { return outputs_[i]->value
 
 bool BackwardPass::needs(size_t i) const { return static_cast<bool>(inputs_[i]); }
 
+size_t BackwardPass::bytes() const {
+  size_t sum = 0;
+  const auto add = [&](const Gradient& g) { sum += g.shape.numel() * size_of(g.dtype); };
+  for (const auto& input : inputs_)
+    if (input) add(*input);
+  for (const auto& output : outputs_)
+    if (output->written) add(*output);
+  return sum;
+}
+
 Destination BackwardPass::destination(size_t i) {
   if (!inputs_[i]) return {};
   Gradient& gradient = *inputs_[i];
@@ -131,7 +141,7 @@ void Tape::push(const char* operation, std::span<const Tensor> inputs,
     output.set_gradient_state(Ref<GradientState>(record.gradients.back().get()));
   }
   record.backward = std::move(backward);
-  if (on_record) on_record(operation, outputs);
+  if (on_record) on_record(operation, inputs, outputs);
 }
 
 void Tape::backward(const Tensor& loss, double scale) {
@@ -167,8 +177,11 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
     if (std::ranges::none_of(outputs, [](const auto& gradient) { return gradient->written; }))
       continue;
     BackwardPass pass(all.first(record.inputs), outputs);
+    const size_t bytes = on_backward ? pass.bytes() : 0;
+    if (on_backward) on_backward(record.operation, bytes, false);
     record.backward(pass);
     for (const auto& output : outputs) output->value = {};
+    if (on_backward) on_backward(record.operation, bytes, true);
   }
 }
 

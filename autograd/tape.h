@@ -61,6 +61,8 @@ class BackwardPass {
 
  private:
   friend class Tape;
+  /// Of the gradients that it reads (those that came) and writes (those that are needed).
+  size_t bytes() const;
   BackwardPass(std::span<Ref<Gradient>> inputs, std::span<Ref<Gradient>> outputs)
       : inputs_(inputs), outputs_(outputs) {}
   std::span<Ref<Gradient>> inputs_, outputs_;
@@ -86,9 +88,14 @@ class Tape {
 
   size_t size() const { return records_.size(); }
 
-  /// Called after every operation of this tape with its name and outputs: for finding the first
-  /// value that is not finite.
-  std::function<void(const char* operation, std::span<const Tensor> outputs)> on_record;
+  /// Called after every operation of this tape: for finding the first value that is not finite, and
+  /// for timing. Undefined inputs are those that were not given.
+  std::function<void(const char* operation, std::span<const Tensor> inputs,
+                     std::span<const Tensor> outputs)>
+      on_record;
+  /// Called before and after (`done`) each operation's part of backward. bytes: of the gradients
+  /// that it reads and writes.
+  std::function<void(const char* operation, size_t bytes, bool done)> on_backward;
 
   /// The tape that records now on this thread; null when there is none or it is paused.
   static Tape* current();

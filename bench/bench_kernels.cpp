@@ -1,5 +1,5 @@
 // Times single kernels and operations beside something that bounds them: a plain copy of the same
-// bytes, or the same formula composed of plain operators. (bench_norms has the norms.)
+// bytes, or the same formula composed of plain operators. (bench_norms: layer norm and RMS norm.)
 //
 //   bench_kernels                           everything
 //   bench_kernels loss attention            these sections only
@@ -91,6 +91,23 @@ void bench_linear() {
     compare_activation("gelu_tanh", Activation::gelu_tanh, gelu_tanh);
     compare_activation("silu", Activation::silu, silu);
     compare_activation("relu", Activation::relu, relu);
+  }
+}
+
+void bench_norms() {
+  print_heading("norms with one scalar, forward and backward", "fused", "composed");
+  for (const int64_t C : {128, 1024}) {
+    const Tensor x = random_leaf({4096, C}), g = random_leaf({1});
+    const Tensor gamma = random_leaf({C}), beta = random_leaf({C});
+    const std::string size = " [4096, " + std::to_string(C) + "]";
+    print_line("scale_norm" + size,
+               compare(ForwardBackward({x, g}, [&] { return scale_norm(x, g); }),
+                       ForwardBackward({x, g},
+                                       [&] { return g * (x * pow(sum(x * x, -1, true), -0.5)); })));
+    print_line(
+        "dyt" + size,
+        compare(ForwardBackward({x, g, gamma, beta}, [&] { return dyt(x, g, gamma, beta); }),
+                ForwardBackward({x, g, gamma, beta}, [&] { return gamma * tanh(g * x) + beta; })));
   }
 }
 
@@ -213,10 +230,15 @@ void bench_products() {
 }
 
 const std::vector<std::pair<std::string, void (*)()>> sections = {
-    {"tape", bench_tape},           {"loss", bench_loss},
-    {"linear", bench_linear},       {"attention", bench_attention},
-    {"optimizer", bench_optimizer}, {"elementwise", bench_elementwise},
-    {"embedding", bench_embedding}, {"products", bench_products}};
+    {"tape", bench_tape},
+    {"loss", bench_loss},
+    {"linear", bench_linear},
+    {"norms", bench_norms},
+    {"attention", bench_attention},
+    {"optimizer", bench_optimizer},
+    {"elementwise", bench_elementwise},
+    {"embedding", bench_embedding},
+    {"products", bench_products}};
 
 }  // namespace
 

@@ -168,7 +168,7 @@ TAPEFORMER_KERNEL(layer_norm_forward, const Tensor& x, const Tensor& residual, d
 ///   dgamma (+)= sum_N dy xh;
 ///   dbeta (+)= sum_N dy.
 /// dsum (optional) is the gradient that reaches s beside the norm. `detached`: mean and rstd count
-/// as constants, so ds (+)= dsum + rstd h (DetachNorm of Xu et al. 2019, section 3.1).
+/// as constants, so ds (+)= dsum + rstd h (DetachNorm of Xu et al. 2019, section 3).
 TAPEFORMER_KERNEL(layer_norm_backward, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                   const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
                   const Destination& ds, const Destination& dgamma, const Destination& dbeta)

@@ -7,7 +7,11 @@
 #include "core/storage.h"
 
 #include <sys/mman.h>
+#ifdef __linux__
+#include <sys/sysinfo.h>
+#endif
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +27,15 @@ namespace {
 constexpr size_t page = 4096, huge_page = size_t{2} << 20;
 constexpr size_t mapping_threshold = size_t{256} << 10;
 constexpr size_t small_step = 64, small_limit = 4096;
+
+// What the machine has, swap included. Linux grants more, and ends the program when it is used.
+size_t memory_of_machine() {
+#ifdef __linux__
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) return (info.totalram + info.totalswap) * info.mem_unit;
+#endif
+  return SIZE_MAX;
+}
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -114,12 +127,14 @@ class CachingAllocator {
   }
 
   Buffer* take_new(size_t capacity) {
+    static const size_t limit = memory_of_machine();
     void* data = nullptr;
     size_t mapped = 0;
-    if (capacity >= mapping_threshold) {
+    const bool fits = capacity <= limit - std::min(limit, stats().reserved_bytes);
+    if (fits && capacity >= mapping_threshold) {
       data = map(capacity);
       mapped = capacity;
-    } else {
+    } else if (fits) {
       data = std::aligned_alloc(small_step, capacity);
     }
     if (!data) {

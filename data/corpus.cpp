@@ -12,6 +12,10 @@ namespace tapeformer {
 Corpus::Corpus(const BatchOptions& options) : options_(options) {
   check(options.rows > 0, "corpus: a batch needs at least one row, got ", options.rows);
   check(options.context > 0, "corpus: the context must be at least 1, got ", options.context);
+  check(options.rows <= INT32_MAX / options.context, "corpus: a batch of ", options.rows,
+        " rows of ", options.context,
+        " tokens is larger than any memory; lower --batch or "
+        "--context");
   check(options.validation_fraction >= 0 && options.validation_fraction < 1,
         "corpus: the validation fraction must be in [0, 1), got ", options.validation_fraction);
 }

@@ -1,7 +1,6 @@
 #include "data/text.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,14 +19,9 @@ struct FileHandle {
   ~FileHandle() { ::close(descriptor); }
 };
 
-struct Mapping {
-  void* address;
-  size_t bytes;
-  ~Mapping() { ::munmap(address, bytes); }
-};
-
-std::string read_to_end(int descriptor, const std::string& path) {
+std::string read_to_end(int descriptor, size_t expected_bytes, const std::string& path) {
   std::string content;
+  content.reserve(expected_bytes);
   char piece[1 << 16];
   for (;;) {
     const ssize_t got = ::read(descriptor, piece, sizeof piece);
@@ -57,9 +51,7 @@ uint64_t hash(std::string_view text) {
 
 Text::Text(std::string content, std::string name) : name_(std::move(name)) {
   check(!content.empty(), "text: '", name_, "' is empty; give a text to train on");
-  const auto owner = std::make_shared<const std::string>(std::move(content));
-  view_ = *owner;
-  owner_ = owner;
+  content_ = std::make_shared<const std::string>(std::move(content));
 }
 
 Text Text::from_file(const std::string& path) {
@@ -71,19 +63,16 @@ Text Text::from_file(const std::string& path) {
         "': ", std::strerror(errno));
   check(!S_ISDIR(status.st_mode), "text: '", path,
         "' is a directory; give the path of a text file");
-  if (!S_ISREG(status.st_mode) || status.st_size == 0)  // files of /proc claim a size of 0
-    return Text(read_to_end(file.descriptor, path), path);
-  const size_t bytes = static_cast<size_t>(status.st_size);
-  void* const address = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.descriptor, 0);
-  check(address != MAP_FAILED, "text: cannot map '", path, "': ", std::strerror(errno));
-  return Text(std::shared_ptr<Mapping>(new Mapping{address, bytes}),
-              {static_cast<char*>(address), bytes}, path);
+  check(!S_ISCHR(status.st_mode), "text: '", path,
+        "' is a device, which may have no end; give a file or a pipe");
+  const size_t bytes = S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) : 0;
+  return Text(read_to_end(file.descriptor, bytes, path), path);
 }
 
 std::string Text::fingerprint() const {
   char text[64];
-  std::snprintf(text, sizeof text, "%zu-%016llx", view_.size(),
-                static_cast<unsigned long long>(hash(view_)));
+  std::snprintf(text, sizeof text, "%zu-%016llx", content_->size(),
+                static_cast<unsigned long long>(hash(*content_)));
   return text;
 }
 

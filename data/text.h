@@ -1,4 +1,4 @@
-// A text to train on: a memory-mapped file, or a string that a program made.
+// A text to train on: the content of a file, or a string that a program made.
 #pragma once
 
 #include <memory>
@@ -7,26 +7,23 @@
 
 namespace tapeformer {
 
-/// A cheap handle on bytes that nobody changes. The file or string lives as long as a handle does.
+/// A cheap handle on bytes that nobody changes. They live as long as a handle does.
 class Text {
  public:
   /// `name` stands in messages for where the text came from.
   Text(std::string content, std::string name);
-  /// Maps the file; pipes and devices are read to their end. Throws when it is missing, no file,
-  /// unreadable or empty. The file must not be shortened while in use.
+  /// Reads the file or pipe to its end: a copy, so that whoever changes or shortens the
+  /// file later disturbs no training. Throws when it is missing, a folder or device,
+  /// unreadable or empty.
   static Text from_file(const std::string& path);
 
-  std::string_view view() const { return view_; }
+  std::string_view view() const { return *content_; }
   const std::string& name() const { return name_; }
   /// Size and hash of the content, "1115394-90a3c1...": tells whether a resumed run has its text.
   std::string fingerprint() const;
 
  private:
-  Text(std::shared_ptr<const void> owner, std::string_view view, std::string name)
-      : owner_(std::move(owner)), view_(view), name_(std::move(name)) {}
-
-  std::shared_ptr<const void> owner_;
-  std::string_view view_;
+  std::shared_ptr<const std::string> content_;
   std::string name_;
 };
 

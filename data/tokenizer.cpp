@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "data/json_text.h"
 #include "data/utf8.h"
 
 namespace tapeformer {
@@ -69,6 +70,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 }
 
 std::shared_ptr<const Tokenizer> Tokenizer::from_json(std::string_view text) {
+  // Room for every code point as an escape.
+  check(is_modest_json(text, size_t{16} << 20),
+        "tokenizer: its JSON is too long or too deeply nested");
   const auto json = nlohmann::json::parse(text, nullptr, false);
   check(json.is_object() && json.contains("name") && json["name"].is_string(),
         "tokenizer: expected a JSON object with a name, got '", text.substr(0, 60), "'");

@@ -9,6 +9,7 @@
 #include "core/threads.h"
 #include "train/generation.h"
 #include "train/language_model.h"
+#include "train/number_option.h"
 
 using namespace tapeformer;
 
@@ -23,17 +24,24 @@ int main(int argc, char** argv) {
   app.add_option("--checkpoint", checkpoint, "Folder of a run, or its model.safetensors")
       ->required();
   app.add_option("--prompt", prompt, "Text to continue");
-  app.add_option("--tokens", tokens, "How many tokens to add")->capture_default_str();
+  app.add_option("--tokens", tokens, "How many tokens to add")
+      ->check(number_objection<int64_t>)
+      ->capture_default_str();
   app.add_option("--temperature", sampling.temperature,
                  "Below 1 safer, above 1 bolder; 0: always the most probable token")
+      ->check(number_objection<double>)
       ->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")
+      ->check(number_objection<int64_t>)
       ->capture_default_str();
   app.add_option("--top-p", sampling.top_p,
                  "Draw from the fewest tokens that have this probability together")
+      ->check(number_objection<double>)
       ->capture_default_str();
-  app.add_option("--seed", seed, "Equal seeds give equal text; without one every call differs");
-  app.add_option("--threads", threads, "CPU threads; 0: all that this process may use");
+  app.add_option("--seed", seed, "Equal seeds give equal text; without one every call differs")
+      ->check(number_objection<uint64_t>);
+  app.add_option("--threads", threads, "CPU threads; 0: all that this process may use")
+      ->check(number_objection<int>);
   CLI11_PARSE(app, argc, argv);
   try {
     if (threads != 0) set_num_threads(threads);

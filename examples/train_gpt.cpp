@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/threads.h"
+#include "data/json_text.h"
 #include "data/stories.h"
 #include "examples/train_gpt_inspection.h"
 #include "examples/train_gpt_options.h"
@@ -57,7 +58,9 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
     options.out = fs::path(options.out).parent_path().string();
   check(!options.out.empty(), "--resume: which run? Name its folder: --resume runs/1");
   check(has_checkpoint(options.out), options.out, " holds no checkpoint to resume");
-  run = nlohmann::json::parse(read_model_file(options.out).run, nullptr, false);
+  const std::string description = read_model_file(options.out).run;
+  check(is_modest_json(description), options.out, ": not a checkpoint of train_gpt");
+  run = nlohmann::json::parse(description, nullptr, false);
   const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
   check(run.is_object() && is_text("options") && is_text("text") && is_text("data"), options.out,
         ": not a checkpoint of train_gpt");
@@ -128,6 +131,18 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
               static_cast<long long>(result.steps));
 }
 
+// What a new run must not ask for: an option that would change nothing.
+void check_schedule(const CLI::App& app, const TrainGptOptions& options) {
+  if (app.count("--min-lr")) {
+    check(options.schedule != "constant" && options.schedule != "invsqrt",
+          "--min-lr: the schedule '", options.schedule, "' does not end at a rate of its own");
+    check(options.min_lr <= options.lr, "--min-lr ", options.min_lr, " is above --lr ", options.lr,
+          ", so the rate would rise at the end");
+  }
+  check(options.train.patience == 0 || options.train.eval_every > 0,
+        "--patience counts evaluations, and --eval-every 0 makes none before the end");
+}
+
 void check_options(const TrainGptOptions& options) {
   check(options.device == "cpu", "--device ", options.device,
         ": this build computes on the CPU only; use --device cpu");
@@ -135,7 +150,7 @@ void check_options(const TrainGptOptions& options) {
         ": this build trains in f32 or f64");
   check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
   check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
-            options.doctor || options.inspect.leak_test,
+            options.doctor || options.inspect.leak_test || !options.inspect.profile.empty(),
         options.out,
         " holds a run already; go on with it by --resume, replace it by --overwrite, or "
         "choose another --out");
@@ -185,6 +200,7 @@ void take_signals() {
 int run(CLI::App& app, TrainGptOptions options) {
   nlohmann::json run;
   if (app.count("--resume")) take_options_from_checkpoint(app, options, run);
+  if (!options.resuming) check_schedule(app, options);
   complete(options);
   check_options(options);
   set_threads(options.threads);
@@ -202,8 +218,10 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (options.dtype == "f64") convert(model, DType::f64);
   check_inspection(app, options, model);
   warn_of_leak(model);
+  warn_of_unused_norm(app, model);
   if (options.doctor) return report_health(model, *corpus);
   if (options.inspect.leak_test) return report_leaks(options, model, *corpus);
+  if (!options.inspect.profile.empty()) return report_profile(options, model, *corpus);
 
   if (!options.resuming) run = {{"options", app.config_to_str(true)}, {"text", text.fingerprint()}};
   run["data"] = options.data.empty() ? "" : fs::absolute(options.data).string();
@@ -214,7 +232,6 @@ int run(CLI::App& app, TrainGptOptions options) {
                                run.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 
   Trainer trainer(model, *corpus, options.train);
-  fs::create_directories(options.out);
   const FolderLock lock(options.out);
   if (options.resuming) trainer.resume();
   if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked
@@ -240,6 +257,11 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     return run(app, options);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr,
+                 "train_gpt: out of memory; a smaller text, --batch, --context, --layers or "
+                 "--channels needs less\n");
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train_gpt: %s\n", error.what());
     return 1;

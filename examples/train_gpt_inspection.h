@@ -13,7 +13,9 @@
 #include "train/checkpoint.h"
 #include "train/diagnosis.h"
 #include "train/evaluation.h"
+#include "train/files.h"
 #include "train/leak.h"
+#include "train/operation_profile.h"
 
 namespace tapeformer {
 
@@ -33,18 +35,34 @@ inline void warn_of_leak(const GPT& model) {
       always ? "; sampling goes without the key-value cache" : "");
 }
 
+/// One line on standard error where a norm was asked for and the placement has none.
+inline void warn_of_unused_norm(const CLI::App& app, GPT& model) {
+  const auto is_used = [](const NamedModule& part) {
+    return dynamic_cast<const Norm*>(part.module) &&
+           part.name.find("attention") == std::string::npos;
+  };
+  if (!app.count("--norm") || std::ranges::any_of(named_modules(model), is_used)) return;
+  std::fprintf(stderr, "warning: the placement '%s' has no norms, so --norm %s changes nothing\n",
+               model.config().placement.c_str(), model.config().norm.c_str());
+}
+
 /// Refuses options that cannot go together, or not with this model.
 inline void check_inspection(const CLI::App& app, const TrainGptOptions& o, GPT& model) {
   check(o.inspect.prefix_eval >= 0, "--prefix-eval must not be negative, got ",
         o.inspect.prefix_eval);
   check(o.inspect.recalibrate >= 0, "--recalibrate must not be negative, got ",
         o.inspect.recalibrate);
-  check(!o.doctor || !o.inspect.leak_test,
-        "--doctor and --leak-test each report and exit; name one");
+  const bool profiles = app.count("--profile") > 0;
+  check(!profiles || !o.inspect.profile.empty(), "--profile: the name of the file is empty");
+  check(o.doctor + o.inspect.leak_test + profiles <= 1,
+        "--doctor, --leak-test and --profile each report and exit; name one");
   const bool after_training =
       o.inspect.prefix_eval || o.inspect.recalibrate || o.inspect.float16_norms;
-  check(!(o.doctor || o.inspect.leak_test) || !(after_training || app.count("--inspect-every")),
-        o.doctor ? "--doctor" : "--leak-test",
+  const bool reports = o.doctor || o.inspect.leak_test || profiles;
+  check(!reports || !(after_training || app.count("--inspect-every")),
+        o.doctor              ? "--doctor"
+        : o.inspect.leak_test ? "--leak-test"
+                              : "--profile",
         " exits before training; --inspect-every, --prefix-eval, --recalibrate and "
         "--float16-norms need a run");
   check(o.inspect.recalibrate == 0 || has_running_statistics(model),
@@ -60,6 +78,15 @@ inline int report_health(GPT& model, const Corpus& corpus) {
   const HealthReport report = health_report(examine(model, corpus));
   std::printf("%s", report.table.c_str());
   return report.healthy ? 0 : 1;
+}
+
+/// Times a few training steps, which the model keeps: the table on standard output, the trace in
+/// the file.
+inline int report_profile(const TrainGptOptions& o, GPT& model, const Corpus& corpus) {
+  const OperationProfile profile = profile_operations(model, corpus, o.train);
+  write_file_atomically(o.inspect.profile, profile.chrome_trace());
+  std::printf("%strace        %s\n", profile.table().c_str(), o.inspect.profile.c_str());
+  return 0;
 }
 
 /// A batch of two samples or more.

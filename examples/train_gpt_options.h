@@ -2,8 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
 
+#include "train/number_option.h"
 #include "train/trainer.h"
 
 namespace tapeformer {
@@ -11,6 +13,7 @@ namespace tapeformer {
 /// What to look at, in this call of the program.
 struct InspectionOptions {
   bool leak_test = false, float16_norms = false;
+  std::string profile;                       // file
   int64_t prefix_eval = 0, recalibrate = 0;  // batches
 };
 
@@ -50,7 +53,9 @@ struct OptionGroup {
 
   template <class T>
   CLI::Option* add(const char* option, T& value, const std::string& text) const {
-    return app.add_option(option, value, text)->group(name);
+    CLI::Option* const result = app.add_option(option, value, text)->group(name);
+    if constexpr (std::is_arithmetic_v<T>) result->check(number_objection<T>);
+    return result;
   }
   CLI::Option* flag(const char* option, bool& value, const std::string& text) const {
     return app.add_flag(option, value, text)->group(name);
@@ -80,8 +85,7 @@ inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
       ->configurable(false);
   options.flag("--doctor", o.doctor, "Take two steps, report every parameter, and exit")
       ->configurable(false);
-  options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples")
-      ->check(CLI::NonNegativeNumber);
+  options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples");
   options.add("--dtype", o.dtype, "f32 or f64");
   options.add("--device", o.device, "cpu");
 }
@@ -113,7 +117,7 @@ inline void declare_training(const OptionGroup& options, TrainGptOptions& o) {
   options.add("--accumulate", o.train.accumulate, "Micro-batches per update");
   options.add("--steps", o.steps, "Updates, and the schedule's horizon");
   options.add("--lr", o.lr, "Peak learning rate");
-  options.add("--min-lr", o.min_lr, "Learning rate at the end");
+  options.add("--min-lr", o.min_lr, "Learning rate at the end, at most the peak");
   options.add("--warmup", o.warmup, "Steps of linear rise to the peak");
   options.add("--schedule", o.schedule, listed(schedule_names()));
   options.add("--beta1", o.train.adamw.beta1, "AdamW: decay of the mean of the gradients");
@@ -135,6 +139,11 @@ inline void declare_inspection(const OptionGroup& options, TrainGptOptions& o) {
       .flag("--leak-test", o.inspect.leak_test,
             "Report whether predictions see later tokens or other samples, and exit; of random "
             "weights, or with --resume of the trained ones")
+      ->configurable(false);
+  options
+      .add("--profile", o.inspect.profile,
+           "Time a few training steps operation by operation and exit: a table, and in this file a "
+           "trace for chrome://tracing or ui.perfetto.dev")
       ->configurable(false);
   options.add("--inspect-every", o.train.inspect_every,
               "Steps between profiles by layer (residual stream, gradients, batch statistics) in "
@@ -171,6 +180,7 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
 /// Puts what belongs together in one place.
 inline void complete(TrainGptOptions& o) {
   o.model.tied = !o.untied;
+  o.min_lr = std::min(o.min_lr, o.lr);  // the default; one that was given is checked
   o.train.schedule = {
       .name = o.schedule, .lr = o.lr, .min_lr = o.min_lr, .warmup = o.warmup, .steps = o.steps};
 }

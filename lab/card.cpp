@@ -7,6 +7,9 @@
 #include <sstream>
 
 #include "core/check.h"
+#include "data/json_text.h"
+#include "train/files.h"
+#include "train/format.h"
 
 namespace tapeformer::lab {
 
@@ -46,6 +49,12 @@ Spread spread(const std::vector<double>& values) {
 
 std::string to_text(const std::vector<double>& values) {
   if (values.empty()) return "-";
+  if (!std::ranges::all_of(values, [](double value) { return std::isfinite(value); })) {
+    std::string list;
+    for (const double value : values)
+      list += (list.empty() ? "" : ", ") + (std::isnan(value) ? "nan" : compact(value));
+    return list;
+  }
   const Spread s = spread(values);
   std::ostringstream out;
   out.imbue(std::locale::classic());
@@ -97,8 +106,8 @@ std::string to_text(const Card& card) {
   add("Remark", card.remark);
   std::ostringstream run;
   if (card.measured_here)
-    run << card.seeds << " seeds, " << static_cast<int64_t>(card.seconds + 0.5) << " s, "
-        << card.data;
+    run << card.seeds << (card.seeds == 1 ? " seed, " : " seeds, ")
+        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data;
   add("Run", run.str());
   return result;
 }
@@ -124,10 +133,12 @@ std::string to_json(const Card& card) {
                                        {"measured", measured},
                                        {"seeds", card.seeds},
                                        {"seconds", card.seconds}};
-  return json.dump(2) + "\n";
+  // The name of a text is the name of a file, which may be no UTF-8.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 Card card_from_json(std::string_view text) {
+  check(is_modest_json(text), "card: too long or too deeply nested to be one");
   const auto json = nlohmann::ordered_json::parse(text, nullptr, false);
   check(json.is_object(), "card: not a JSON object");
   try {
@@ -162,6 +173,15 @@ Card card_from_json(std::string_view text) {
     return card;
   } catch (const nlohmann::json::exception& error) {
     fail("card: ", error.what());
+  }
+}
+
+Card read_card(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  try {
+    return card_from_json(text);
+  } catch (const Error& error) {
+    fail(path.string(), " is no card: ", error.what());
   }
 }
 

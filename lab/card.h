@@ -1,6 +1,7 @@
 // A card: one claim, what was done to test it, what came out, and the verdict.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,12 +33,13 @@ Verdict judge_differences(const std::vector<double>& differences, double margin)
 /// The difference of two columns of numbers, seed by seed.
 std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b);
 
-/// Mean and standard deviation (n - 1; 0 for a single value).
+/// Mean and standard deviation (of the sample, by n - 1; 0 for a single value).
 struct Spread {
   double mean = 0, deviation = 0;
 };
 Spread spread(const std::vector<double>& values);
-/// "1.234 +- 0.05 (3)" with as many digits as a reader wants.
+/// Mean, deviation and count: "1.234 +- 0.05 (3)"; the values themselves, "20, inf, 40", where not
+/// all are finite, for then there is no mean.
 std::string to_text(const std::vector<double>& values);
 
 struct Card {
@@ -48,7 +50,7 @@ struct Card {
   std::string method{};      ///< what was done
   std::string rule{};        ///< how the verdict follows from the numbers
   std::string remark{};      ///< where the literature says something else than what was measured
-  std::string data{};        ///< the texts it was measured on
+  std::string data{};        ///< the texts it was measured on; whether in quick sizes
   Judgement judgement{};
   bool measured_here = true;  ///< false: no experiment can decide it; the literature alone speaks
   int seeds = 0;
@@ -61,5 +63,7 @@ std::string to_text(const Card& card);
 /// object of numbers or lists), seeds, seconds. Numbers that are not finite are null.
 std::string to_json(const Card& card);
 Card card_from_json(std::string_view text);
+/// The card in a JSON file. Errors name the file.
+Card read_card(const std::filesystem::path& path);
 
 }  // namespace tapeformer::lab

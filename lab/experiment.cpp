@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "lab/experiments/experiments.h"
 #include "train/files.h"
@@ -9,21 +10,29 @@
 namespace tapeformer::lab {
 namespace {
 
-std::vector<Experiment>& table() {
-  static std::vector<Experiment> all = built_in_experiments();
+std::deque<Experiment>& table() {
+  static std::deque<Experiment> all = [] {
+    auto list = built_in_experiments();
+    return std::deque<Experiment>(std::make_move_iterator(list.begin()),
+                                  std::make_move_iterator(list.end()));
+  }();
   return all;
 }
 
-std::string remark_on(const Experiment& experiment, Verdict verdict) {
-  if (!experiment.expected || *experiment.expected == verdict) return "";
-  return std::string("Differs from the literature, after which the claim ") +
-         (*experiment.expected == Verdict::reversed ? "is " : "") + name_of(*experiment.expected) +
-         ".";
+// Where the literature says something else than `verdict`; nothing where it agrees or is silent.
+std::string remark_on(const Experiment& experiment, std::optional<Verdict> verdict) {
+  if (!experiment.expected || experiment.expected == verdict) return "";
+  const std::string in_literature =
+      std::string(*experiment.expected == Verdict::reversed ? "is " : "") +
+      name_of(*experiment.expected);
+  if (!verdict || *verdict == Verdict::not_decidable)
+    return "According to the literature the claim " + in_literature + ".";
+  return "Differs from the literature, according to which the claim " + in_literature + ".";
 }
 
 }  // namespace
 
-const std::vector<Experiment>& experiments() { return table(); }
+const std::deque<Experiment>& experiments() { return table(); }
 
 void register_experiment(Experiment experiment) {
   check(std::ranges::none_of(table(), [&](const auto& e) { return e.name == experiment.name; }),
@@ -51,6 +60,7 @@ Card card_of(const Experiment& experiment) {
           .literature = experiment.literature,
           .method = experiment.method,
           .rule = experiment.rule,
+          .remark = remark_on(experiment, {}),
           .measured_here = static_cast<bool>(experiment.measure)};
 }
 
@@ -67,13 +77,13 @@ void conclude(const Experiment& experiment, const Table& runs, const std::filesy
 Card run_experiment(const Experiment& experiment, const Laboratory& laboratory,
                     const std::filesystem::path& out) {
   Card card = card_of(experiment);
-  std::filesystem::create_directories(out);
+  make_folder(out);
   if (experiment.measure) {
     const auto start = std::chrono::steady_clock::now();
     const Table runs = experiment.measure(laboratory);
     card.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     card.seeds = static_cast<int>(laboratory.seeds().size());
-    card.data = laboratory.data_name();
+    card.data = laboratory.data_name() + (laboratory.quick() ? "; quick sizes" : "");
     write_file_atomically(out / (experiment.name + ".csv"), runs.csv());
     conclude(experiment, runs, out, card);
   }
@@ -85,11 +95,13 @@ Card judge_again(const Experiment& experiment, const std::filesystem::path& out)
   Card card = card_of(experiment);
   const std::filesystem::path path = out / (experiment.name + ".json");
   if (experiment.measure) {
-    const Card before = card_from_json(read_file(path));
+    check(std::filesystem::exists(path), path, " does not exist; run '", experiment.name,
+          "' before judging it again");
+    const Card before = read_card(path);
     card.seconds = before.seconds;
     card.seeds = before.seeds;
     card.data = before.data;
-    conclude(experiment, Table::from_csv(read_file(out / (experiment.name + ".csv"))), out, card);
+    conclude(experiment, read_table(out / (experiment.name + ".csv")), out, card);
   }
   write_file_atomically(path, to_json(card));
   return card;

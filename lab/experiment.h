@@ -2,6 +2,7 @@
 // verdict. The file of one (lab/experiments/) can be copied to test a claim of one's own.
 #pragma once
 
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -30,10 +31,11 @@ struct Experiment {
   std::function<Figure(const Table&)> draw{};
 };
 
-/// Makes an experiment available by name. Throws when the name is taken.
+/// Makes an experiment available by name. Throws when the name is taken, or where it measures but
+/// cannot judge and draw. At the start of a program: not while other threads look one up.
 void register_experiment(Experiment experiment);
-/// Those of the lab in their order, then registered ones.
-const std::vector<Experiment>& experiments();
+/// Those of the lab in their order, then registered ones. References stay valid.
+const std::deque<Experiment>& experiments();
 /// Throws for an unknown name, listing the known.
 const Experiment& find_experiment(const std::string& name);
 
@@ -42,7 +44,8 @@ const Experiment& find_experiment(const std::string& name);
 Card run_experiment(const Experiment& experiment, const Laboratory& laboratory,
                     const std::filesystem::path& out);
 
-/// Judges and draws again from OUT/NAME.csv, keeping what OUT/NAME.json says about the run.
+/// Judges and draws again from OUT/NAME.csv, keeping what OUT/NAME.json says about the run. Throws
+/// where there was none.
 Card judge_again(const Experiment& experiment, const std::filesystem::path& out);
 
 }  // namespace tapeformer::lab

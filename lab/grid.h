@@ -23,8 +23,8 @@ Grid parse_grid(const std::string& text);
 
 /// Runs what OUT/grid.csv does not hold yet and adds each run to it as it ends, so that a run that
 /// was killed goes on where it stopped. Returns all rows of the grid: norm, placement, depth, lr,
-/// warmup, batch, clip, steps, seed, data, training_loss, validation_loss, end ("finished", "stuck",
-/// "diverged"), seconds.
+/// warmup, batch, clip, steps, seed, data (name and hash of the text), training_loss,
+/// validation_loss (nats per token), end ("finished", "stuck", "diverged"), seconds.
 Table run_grid(const Grid& grid, const Laboratory& laboratory, const std::filesystem::path& out);
 
 /// One line for each combination: mean and spread of the losses over the seeds that finished, and

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -54,13 +55,6 @@ TransformerConfig reference_model(int64_t vocabulary, int64_t context, int64_t l
 
 constexpr int64_t text_context = 64, line_context = 32;
 
-// While several runs go on at once, kernels use one thread each.
-struct OneThreadEach {
-  OneThreadEach() { set_num_threads(1); }
-  ~OneThreadEach() { set_num_threads(before); }
-  const int before = num_threads();
-};
-
 double mean_of_last_tenth(const std::vector<double>& losses) {
   const size_t count = std::max<size_t>(1, losses.size() / 10);
   double sum = 0;
@@ -69,6 +63,9 @@ double mean_of_last_tenth(const std::vector<double>& losses) {
 }
 
 }  // namespace
+
+OneThread::OneThread() : before(num_threads()) { set_num_threads(1); }
+OneThread::~OneThread() { set_num_threads(before); }
 
 Laboratory::Laboratory(const Options& options)
     : options_(options),
@@ -85,6 +82,10 @@ std::vector<uint64_t> Laboratory::seeds() const {
   std::vector<uint64_t> result(options_.seeds);
   for (size_t i = 0; i < result.size(); ++i) result[i] = i + 1;
   return result;
+}
+
+std::string Laboratory::text_identity() const {
+  return file_name(text_) + " " + text_.fingerprint();
 }
 
 void Laboratory::log(const std::string& line) const {
@@ -133,7 +134,7 @@ Outcome Laboratory::train_on_lines(const Trial& trial) const {
 }
 
 void Laboratory::for_each(int64_t n, const std::function<void(int64_t)>& f) const {
-  const OneThreadEach threads;
+  const OneThread threads;
   std::atomic<int64_t> next{0};
   std::exception_ptr failure;
   std::mutex mutex;

@@ -38,7 +38,14 @@ struct Outcome {
   bool diverged = false;  ///< a loss or gradient was not finite; the losses end there
   bool stuck = false;     ///< never learned more than the frequencies of the tokens
   double seconds = 0;
-  std::shared_ptr<GPT> model;
+  std::shared_ptr<GPT> model;  ///< of Laboratory's runs; where they diverged, as before the step
+};
+
+/// Kernels use one thread while in scope, in the whole process: not for two threads at once.
+struct OneThread {
+  OneThread();
+  ~OneThread();
+  const int before;  ///< how many there were
 };
 
 class Laboratory {
@@ -46,8 +53,8 @@ class Laboratory {
   struct Options {
     bool quick = false;
     int seeds = 3;
-    std::string data{},
-        lines{};  ///< files: a text, and one with an example per line; empty: generated
+    std::string data{};   ///< a file of text; empty: generated stories
+    std::string lines{};  ///< a file with an example on each line; empty: sentences of stories
     std::function<void(const std::string&)> log = {};  ///< for progress
   };
   explicit Laboratory(const Options& options);
@@ -60,7 +67,10 @@ class Laboratory {
   }
   /// 1, 2, ..., as many as were asked for.
   std::vector<uint64_t> seeds() const;
+  /// For a card: "tinyshakespeare.txt; names.txt".
   const std::string& data_name() const { return data_name_; }
+  /// Tells the text from any other, also of the same name: "input.txt 1115394-90a3c1...".
+  std::string text_identity() const;
   void log(const std::string& line) const;
 
   /// The reference model of the lab: character tokens of text() (or lines()), 64 channels, 4 heads,
@@ -79,7 +89,8 @@ class Laboratory {
   Outcome train_on_text(const Trial& trial) const;
   Outcome train_on_lines(const Trial& trial) const;
   /// Calls f(i) for i in [0, n), on all cores at once, each call with kernels of one thread: small
-  /// models gain more from that than from threads of their own. Throws what the first call threw.
+  /// models gain more from that than from threads of their own. Throws what the first failing call
+  /// threw. One for_each at a time in a process (see OneThread).
   void for_each(int64_t n, const std::function<void(int64_t)>& f) const;
 
  private:

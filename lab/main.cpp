@@ -1,6 +1,7 @@
 #include "lab/main.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -9,6 +10,7 @@
 #include "lab/grid.h"
 #include "lab/report.h"
 #include "train/files.h"
+#include "train/number_option.h"
 
 namespace tapeformer::lab {
 namespace {
@@ -30,7 +32,8 @@ void declare(CLI::App& app, Options& o) {
                  "Run a product of settings instead: norms=...,placements=...,depth=...,lr=...,"
                  "warmup=...,batch=...,clip=...,steps=...; goes on where it stopped");
   app.add_flag("--quick", o.quick, "Small sizes, one seed: a look, not a finding");
-  app.add_option("--seeds", o.seeds, "Seeds for each setting [3, or 1 with --quick]");
+  app.add_option("--seeds", o.seeds, "Seeds for each setting [3, or 1 with --quick]")
+      ->check(number_objection<int>);
   app.add_option("--data", o.data, "Text to train on; without it, generated stories");
   app.add_option("--lines", o.lines,
                  "Text with an example on each line (names, sentences); without it, generated");
@@ -39,7 +42,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--again", o.again,
                "Measure nothing: judge and draw again from the CSV files in --out");
   app.add_option("--report", o.report, "Write a page of Markdown with the cards of this run");
-  app.add_option("--threads", o.threads, "CPU threads; 0: all that this process may use");
+  app.add_option("--threads", o.threads, "CPU threads; 0: all that this process may use")
+      ->check(number_objection<int>);
 }
 
 Laboratory make_laboratory(const Options& o) {
@@ -60,9 +64,12 @@ void list_experiments() {
 
 std::vector<const Experiment*> chosen(const Options& o) {
   std::vector<const Experiment*> result;
-  for (const std::string& name : o.names) result.push_back(&find_experiment(name));
+  const auto add = [&](const Experiment& experiment) {
+    if (std::ranges::find(result, &experiment) == result.end()) result.push_back(&experiment);
+  };
+  for (const std::string& name : o.names) add(find_experiment(name));
   if (o.all)
-    for (const Experiment& experiment : experiments()) result.push_back(&experiment);
+    for (const Experiment& experiment : experiments()) add(experiment);
   return result;
 }
 
@@ -71,6 +78,10 @@ void run_experiments(const Options& o) {
   std::vector<Card> cards;
   std::optional<Laboratory> laboratory;
   if (!o.again) laboratory = make_laboratory(o);
+  // What cannot be written is better known now than after hours.
+  const FolderLock lock(o.out);
+  remove_stray_temporaries(o.out);
+  if (!o.report.empty()) prepare_report(o.report);
   for (const Experiment* experiment : list) {
     cards.push_back(o.again ? judge_again(*experiment, o.out)
                             : run_experiment(*experiment, *laboratory, o.out));
@@ -84,17 +95,30 @@ void run_experiments(const Options& o) {
                 card.measured_here ? name_of(card.judgement.verdict) : "(card only)");
 }
 
+// An option that changes nothing is a mistake.
+void check_options(const CLI::App& app, const Options& o) {
+  const auto given = [&](auto... names) { return (app.count(names) + ...) > 0; };
+  check(!given("--seeds") || o.seeds > 0, "--seeds must be positive, got ", o.seeds);
+  check(!given("--list") || !given("NAME", "--all", "--grid", "--again", "--report"),
+        "--list runs nothing; leave it out to run experiments");
+  check(!given("--grid") || !given("NAME", "--all", "--again", "--lines", "--report"),
+        "--grid goes with --data, --quick, --seeds, --out and --threads only");
+  check(!given("--again") || !given("--data", "--lines", "--seeds"),
+        "--again measures nothing, so it goes without --data, --lines and --seeds");
+  for (const char* name : {"--data", "--lines", "--out", "--report"})
+    check(!given(name) || !app.get_option(name)->as<std::string>().empty(), name,
+          ": the name is empty");
+}
+
 int run(const CLI::App& app, Options o) {
+  check_options(app, o);
   check(o.threads >= 0 && o.threads <= 1024, "--threads must lie in 0 ... 1024, got ", o.threads);
   if (o.threads > 0) set_num_threads(o.threads);
-  check(o.seeds >= 0, "--seeds must be positive, got ", o.seeds);
   if (o.out.empty())
-    o.out = !o.grid.empty() ? "lab_runs/grid" : o.quick ? "lab_runs/quick" : "lab_runs/full";
+    o.out = app.count("--grid") ? "lab_runs/grid" : o.quick ? "lab_runs/quick" : "lab_runs/full";
   if (o.list) {
     list_experiments();
-  } else if (!o.grid.empty()) {
-    check(o.names.empty() && !o.all && !o.again && o.report.empty(),
-          "--grid goes with --data, --seeds, --out and --threads only");
+  } else if (app.count("--grid")) {
     const Table runs = run_grid(parse_grid(o.grid), make_laboratory(o), o.out);
     std::printf("%s", grid_summary(runs).c_str());
   } else if (o.names.empty() && !o.all) {
@@ -116,6 +140,9 @@ int norm_lab_main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     return run(app, options);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "norm_lab: out of memory; a smaller text, batch or depth needs less\n");
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "norm_lab: %s\n", error.what());
     return 1;

@@ -1,7 +1,9 @@
 #include "lab/report.h"
 
+#include <algorithm>
 #include <set>
 
+#include "core/check.h"
 #include "train/files.h"
 #include "train/format.h"
 
@@ -10,6 +12,15 @@ namespace {
 
 std::string verdict_of(const Card& card) {
   return card.measured_here ? name_of(card.judgement.verdict) : "not tested here";
+}
+
+// A path as Markdown takes it.
+std::string target(const std::string& path) {
+  return path.find_first_of(" ()") == std::string::npos ? path : "<" + path + ">";
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& page) {
+  return page.parent_path() / page.stem();
 }
 
 std::string card_section(const Card& card, const std::string& files) {
@@ -28,7 +39,8 @@ std::string card_section(const Card& card, const std::string& files) {
   for (const Measured& measured : card.judgement.measured)
     text += "| " + measured.name + " | " + to_text(measured.values) + " |\n";
   const std::string path = files + "/" + card.name;
-  return text + "\n[All runs](" + path + ".csv)\n\n![" + card.name + "](" + path + ".svg)\n\n";
+  return text + "\n[All runs](" + target(path + ".csv") + ")\n\n![" + card.name + "](" +
+         target(path + ".svg") + ")\n\n";
 }
 
 }  // namespace
@@ -43,7 +55,7 @@ std::string report(const std::vector<Card>& cards, const std::string& files) {
     if (!card.data.empty()) data.insert(card.data);
   }
   std::string text = "# The norm lab's findings\n\nWritten by `norm_lab --all --report`, with " +
-                     std::to_string(seeds) + " seeds, on ";
+                     std::to_string(seeds) + (seeds == 1 ? " seed" : " seeds") + ", on ";
   bool first = true;
   for (const std::string& name : data) {
     text += (first ? "" : "; ") + name;
@@ -55,8 +67,9 @@ std::string report(const std::vector<Card>& cards, const std::string& files) {
           "are worth.\n\n| statement | verdict | plot |\n|---|---|---|\n";
   for (const Card& card : cards) {
     text += "| " + card.claim + " | [" + verdict_of(card) + "](#" + card.name + ") | ";
-    text +=
-        card.measured_here ? "[" + card.name + "](" + files + "/" + card.name + ".svg) |\n" : "|\n";
+    text += card.measured_here
+                ? "[" + card.name + "](" + target(files + "/" + card.name + ".svg") + ") |\n"
+                : "|\n";
   }
   text += "\n";
   for (const Card& card : cards) text += card_section(card, files);
@@ -64,10 +77,19 @@ std::string report(const std::vector<Card>& cards, const std::string& files) {
   return text;
 }
 
+void prepare_report(const std::filesystem::path& page) {
+  check(page.has_extension(), "report: '", page.string(),
+        "' needs a name with an ending, such as findings.md: the plots go into a folder of the "
+        "same name without it");
+  check(!std::filesystem::is_directory(page), "report: ", page.string(),
+        " is a folder; name a file");
+  make_folder(folder_of(page));
+}
+
 void write_report(const std::vector<Card>& cards, const std::filesystem::path& out,
                   const std::filesystem::path& page) {
-  const std::filesystem::path files = page.parent_path() / page.stem();
-  std::filesystem::create_directories(files);
+  prepare_report(page);
+  const std::filesystem::path files = folder_of(page);
   for (const Card& card : cards) {
     for (const char* kind : {".json", ".csv", ".svg"}) {
       if (!card.measured_here && kind != std::string(".json")) continue;

@@ -12,6 +12,8 @@ namespace tapeformer::lab {
 /// First a table of all statements with their verdicts and plots, then the cards. FILES/NAME.svg is
 /// where a plot is, FILES/NAME.csv where its runs are, seen from the page.
 std::string report(const std::vector<Card>& cards, const std::string& files);
+/// Throws where write_report() would: for before the work is done. Creates the page's folders.
+void prepare_report(const std::filesystem::path& page);
 /// Writes the page, and copies table, card and plot of each from `out` into a folder beside it that
 /// is named as the page: from them everyone can check the verdicts.
 void write_report(const std::vector<Card>& cards, const std::filesystem::path& out,

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "core/check.h"
+#include "train/files.h"
 #include "train/format.h"
 
 namespace tapeformer::lab {
@@ -64,10 +64,8 @@ std::vector<std::vector<std::string>> records(const std::string& text) {
 }  // namespace
 
 std::string to_text(const Cell& cell) {
-  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
-  char buffer[32];
-  const auto result = std::to_chars(buffer, buffer + sizeof buffer, std::get<double>(cell));
-  return {buffer, result.ptr};
+  const auto* text = std::get_if<std::string>(&cell);
+  return text ? *text : shortest(std::get<double>(cell));
 }
 
 Table::Table(std::vector<std::string> columns) : columns_(std::move(columns)) {}
@@ -138,6 +136,15 @@ Table Table::from_csv(const std::string& text) {
     table.add(std::move(row));
   }
   return table;
+}
+
+Table read_table(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  try {
+    return Table::from_csv(text);
+  } catch (const Error& error) {
+    fail(path.string(), " is no table: ", error.what());
+  }
 }
 
 }  // namespace tapeformer::lab

@@ -42,6 +42,9 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
+/// The table in a CSV file. Errors name the file.
+Table read_table(const std::filesystem::path& path);
+
 /// As text: "0.5", "batchnorm".
 std::string to_text(const Cell& cell);
 

@@ -17,11 +17,11 @@ void RunningNorm::visit(Visitor& visitor) {
   visitor.buffer("running_variance", running_variance);
 }
 
-void RunningNorm::update(const Moments& moments, double weight) {
-  const auto blend = [weight](const Tensor& running, const Tensor& moment) {
+void RunningNorm::update(const Moments& moments, double share) {
+  const auto blend = [share](const Tensor& running, const Tensor& moment) {
     if (!running.defined()) return;
-    kernels::affine(running, 1 - weight, 0.0, Destination{running});
-    kernels::affine(moment, weight, 0.0, Destination{running, true});
+    kernels::affine(running, 1 - share, 0.0, Destination{running});
+    kernels::affine(moment, share, 0.0, Destination{running, true});
   };
   blend(running_mean, moments.mean);
   blend(running_variance, moments.variance);
@@ -51,10 +51,10 @@ Tensor BatchNorm::forward(const Tensor& x, const NormContext& context) {
       x, weight, bias);
 }
 
-void BatchNorm::update(const Moments& moments, double weight) {
+void BatchNorm::update(const Moments& moments, double share) {
   const double n = static_cast<double>(moments.rows);
   const Tensor unbiased = n > 1 ? moments.variance * (n / (n - 1)) : moments.variance;
-  RunningNorm::update({moments.mean, unbiased, moments.rows}, weight);
+  RunningNorm::update({moments.mean, unbiased, moments.rows}, share);
 }
 
 PowerNorm::PowerNorm(int64_t channels, bool running_in_training)

@@ -17,8 +17,8 @@ struct RunningNorm : Norm {
   Moments batch;  ///< of the last forward pass that took the batch's moments; not a buffer
 
   RunningNorm(int64_t channels, bool centred);
-  /// running = (1 - weight) running + weight moments.
-  virtual void update(const Moments& moments, double weight);
+  /// running = (1 - share) running + share moments.
+  virtual void update(const Moments& moments, double share);
   Mixes mixes(bool training) const override { return training ? Mixes::samples : Mixes::nothing; }
   void visit(Visitor& visitor) override;
 
@@ -31,12 +31,12 @@ struct RunningNorm : Norm {
 /// the padding, over all of them. y = weight (x - mean) / sqrt(variance + epsilon) + bias.
 struct BatchNorm : RunningNorm {
   bool masked;
-  double momentum = 0.1;  ///< the weight of a batch in the running statistics
+  double momentum = 0.1;  ///< the share of a batch in the running statistics
 
   explicit BatchNorm(int64_t channels, bool masked = true);
   Tensor forward(const Tensor& x, const NormContext& context) override;
   /// As in PyTorch, the running variance is that of the population: v n / (n - 1).
-  void update(const Moments& moments, double weight) override;
+  void update(const Moments& moments, double share) override;
 };
 
 /// PowerNorm (Shen et al. 2020). With v the mean of x^2 over the real tokens of a batch and phi its

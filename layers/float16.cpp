@@ -64,7 +64,8 @@ void norm_row(std::vector<float>& x, const float* gain, const float* shift, floa
   }
 }
 
-// The same with its statistics and products in wider numbers; the output is rounded.
+// The same in double; only the output is rounded. f32, which one would take, is as good here: its
+// rounding is 2^-13 of a half's.
 void norm_row_wide(const std::vector<float>& x, const float* gain, const float* shift,
                    double epsilon, bool centred, Rounder& half, float* y) {
   double mean = 0, square = 0;

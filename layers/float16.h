@@ -21,7 +21,7 @@ float round_to_half(float value);
 enum class HalfRemedy {
   none,
   clamp,            ///< the input is cut to +-clamp first, which changes the function
-  wide_statistics,  ///< f32 inside; only input, parameters and output are halves
+  wide_statistics,  ///< f32 or wider inside; only input, parameters and output are halves
 };
 
 /// LayerNorm (centred) or RMSNorm in half precision, held in f32 tensors. Forward only.

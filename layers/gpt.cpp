@@ -84,7 +84,7 @@ GPT::Cache GPT::make_cache(int64_t batch) const {
   check(config_.causal, "gpt: a model that is not causal cannot decode token by token");
   check(mixes(false) == Mixes::nothing, "gpt: the norm '", config_.norm,
         "' mixes time steps, so a token's output depends on more than those before it and cannot "
-        "be decoded over a cache");
+        "be decoded over a cache; call logits() on the whole text for each token instead");
   Cache cache;
   for (const auto& block : blocks_)
     cache.push_back(block->attention.make_cache(batch, config_.context));

@@ -12,7 +12,8 @@ namespace tapeformer {
 
 class GPT : public Module {
  public:
-  /// Weights are drawn by `seed` (initialization.h). Throws for a configuration that makes no sense.
+  /// Weights are drawn by `seed` (initialization.h). Throws for a configuration that makes no
+  /// sense.
   explicit GPT(const TransformerConfig& config, uint64_t seed = 1);
 
   /// tokens (i32) [B,T], T <= context -> [B,T,C], after the final norm.
@@ -28,7 +29,8 @@ class GPT : public Module {
   /// Appends tokens [B,T] to the cache -> [B,V], the scores of what follows the last.
   Tensor decode(const Tensor& tokens, Cache& cache);
 
-  /// What the norms mix, the most of them: where a causal model's may leak the future.
+  /// The most that one of its norms mixes. A causal model of which that is more than nothing leaks
+  /// the future.
   Mixes mixes(bool training) const;
 
   const TransformerConfig& config() const { return config_; }

@@ -13,7 +13,7 @@ namespace tapeformer {
 ///   normal  N(0, 0.02^2), projections that write to the residual stream scaled as the placement
 ///           says (Radford et al. 2019, section 2.3)
 ///   xavier  N(0, 2 / (inputs + outputs)) for each linear map, queries, keys and values apart
-///           (Glorot & Bengio 2010, eq. 16); embeddings N(0, 1/2), so that token and position
+///           (Glorot & Bengio 2010, eq. 12); embeddings N(0, 1/2), so that token and position
 ///           together have variance 1, or N(0, 1/C) where the table is the output projection too
 /// With either, the placement's factor multiplies values, attention outputs and the FFN (DeepNorm's
 /// beta). Throws for an unknown name, listing the known.

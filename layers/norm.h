@@ -17,15 +17,15 @@ namespace tapeformer {
 struct NormContext {
   Tensor lengths;            ///< [B] i32 or undefined: who is padding
   bool training = false;     ///< take the batch's statistics and update the running ones
-  bool recomputing = false;  ///< do not update them: the second run of recompute(), or a look
+  bool recomputing = false;  ///< leave those alone: a second run of recompute(), or only a look
 
   NormContext() = default;
   explicit NormContext(const Context& context);
 };
 
 /// What a norm mixes into the output at one time step beside that step's own features: nothing,
-/// other times of the same sample, or other samples too. Whoever mixes leaks the future in a causal
-/// model; who mixes outside training as well cannot decode token by token.
+/// other times of the same sample, or other samples too; in growing order. Whoever mixes leaks the
+/// future in a causal model; who mixes outside training as well cannot decode token by token.
 enum class Mixes { nothing, time, samples };
 
 struct Norm : Module {

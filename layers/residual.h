@@ -46,7 +46,7 @@ class Residual : public Module {
                        const NormContext& context) = 0;
   /// Reports norm1, norm2, ..., in the order in which they act.
   void visit(Visitor& visitor) override;
-  /// What its norms mix, the most of them.
+  /// The most that one of its norms mixes.
   Mixes mixes(bool training) const;
 
  protected:

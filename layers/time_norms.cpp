@@ -50,11 +50,7 @@ void check_time(const char* operation, const Tensor& x, const Tensor& lengths) {
 }  // namespace
 
 TimeGroupNorm::TimeGroupNorm(int64_t channels, int64_t group_size, double epsilon)
-    : TimeNorm(channels, epsilon),
-      group_size(group_size ? group_size : default_group_size(channels)) {
-  check(this->group_size > 0 && channels % this->group_size == 0, "group norm: groups of ",
-        group_size, " do not divide ", channels, " channels; choose a divisor");
-}
+    : TimeNorm(channels, epsilon), group_size(checked_group_size(channels, group_size)) {}
 
 Tensor TimeGroupNorm::forward(const Tensor& x, const NormContext& context) {
   check_time("group norm over time", x, context.lengths);

@@ -20,7 +20,8 @@ struct TimeNorm : Norm {
 struct TimeGroupNorm : TimeNorm {
   int64_t group_size;
 
-  /// group_size 0: default_group_size(channels) of token_norms.h.
+  /// group_size 0: default_group_size(channels) of token_norms.h. Throws unless it divides the
+  /// channels.
   explicit TimeGroupNorm(int64_t channels, int64_t group_size = 0, double epsilon = 1e-5);
   Tensor forward(const Tensor& x, const NormContext& context) override;
 };

@@ -85,14 +85,18 @@ int64_t default_group_size(int64_t channels) {
   return std::min(size, channels);
 }
 
+int64_t checked_group_size(int64_t channels, int64_t group_size) {
+  if (group_size == 0) return default_group_size(channels);
+  check(group_size > 0 && channels % group_size == 0, "group norm: groups of ", group_size,
+        " do not divide ", channels, " channels; choose a divisor");
+  return group_size;
+}
+
 GroupNorm::GroupNorm(int64_t channels, int64_t group_size, double epsilon)
     : weight(make_parameter({channels}, 1)),
       bias(make_parameter({channels})),
-      group_size(group_size ? group_size : default_group_size(channels)),
-      epsilon(epsilon) {
-  check(this->group_size > 0 && channels % this->group_size == 0, "group norm: groups of ",
-        group_size, " do not divide ", channels, " channels; choose a divisor");
-}
+      group_size(checked_group_size(channels, group_size)),
+      epsilon(epsilon) {}
 
 Tensor GroupNorm::forward(const Tensor& x, const NormContext&) {
   return compute_wide(

@@ -75,13 +75,15 @@ struct GroupNorm : Norm {
   int64_t group_size;
   double epsilon;
 
-  /// group_size 0: default_group_size(channels).
+  /// group_size 0: default_group_size(channels). Throws unless it divides the channels.
   explicit GroupNorm(int64_t channels, int64_t group_size = 0, double epsilon = 1e-5);
   Tensor forward(const Tensor& x, const NormContext& context) override;
   void visit(Visitor& visitor) override;
 };
 /// The smallest divisor of `channels` that is 16 or more; `channels` itself where there is none.
 int64_t default_group_size(int64_t channels);
+/// `group_size`, or the default in place of 0. Throws unless it divides `channels`.
+int64_t checked_group_size(int64_t channels, int64_t group_size);
 
 /// Dynamic tanh (Zhu et al. 2025). y = weight tanh(alpha x) + bias: no statistics at all.
 struct DyT : Norm {

@@ -31,9 +31,10 @@ double learning_rate(const ScheduleOptions& options, int64_t step) {
   const auto& names = schedule_names();
   check(std::ranges::find(names, name) != names.end(), "schedule: there is no \"", name,
         "\"; known are ", names);
-  check(lr >= 0 && min_lr >= 0 && warmup >= 0 && steps >= 0 && step >= 0,
-        "schedule: numbers must not be negative, got lr ", lr, ", min_lr ", min_lr, ", warmup ",
-        warmup, ", steps ", steps, ", step ", step);
+  check(lr >= 0 && min_lr >= 0 && warmup >= 0 && steps >= 0 && step >= 0 && std::isfinite(lr) &&
+            std::isfinite(min_lr),
+        "schedule: numbers must not be negative, infinite or NaN, got lr ", lr, ", min_lr ", min_lr,
+        ", warmup ", warmup, ", steps ", steps, ", step ", step);
 
   const auto t = static_cast<double>(step), rise = static_cast<double>(warmup);
   if (name == "invsqrt") {

@@ -23,7 +23,8 @@ struct ScheduleOptions {
 ///              eq. 3, scaled so that the peak is lr)
 ///   wsd        warm-up, stable, decay in a line over the last fifth of progress (Hu et al. 2024)
 /// All but invsqrt have the linear warm-up first; progress runs from 0 at its end to 1 at the
-/// horizon. Throws for an unknown name, listing the known ones, and for negative numbers.
+/// horizon. Throws for an unknown name, listing the known ones, and for numbers that are
+/// negative or not finite.
 double learning_rate(const ScheduleOptions& options, int64_t step);
 const std::vector<std::string>& schedule_names();
 

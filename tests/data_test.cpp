@@ -152,7 +152,7 @@ TEST_CASE("utf8_stream_replaces_what_is_no_character") {
   CHECK(stream.finish() == "");
 }
 
-TEST_CASE("text_maps_a_file") {
+TEST_CASE("text_reads_a_file") {
   const TemporaryFolder folder;
   const std::string content("with\0nul", 8);
   write_bytes(folder / "text.txt", content);

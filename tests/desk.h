@@ -17,6 +17,7 @@
 // As a shell spells them: their path may hold spaces.
 #define TRAIN_GPT "'" TAPEFORMER_TRAIN_GPT "'"
 #define GENERATE_TEXT "'" TAPEFORMER_GENERATE "'"
+#define NORM_LAB "'" TAPEFORMER_NORM_LAB "'"
 
 namespace tapeformer {
 

@@ -5,6 +5,7 @@
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/mechanisms.h"
 #include "tests/catch.h"
+#include "train/profile.h"
 
 namespace tapeformer::lab {
 

@@ -71,6 +71,8 @@ TEST_CASE("a_verdict_follows_from_the_differences_of_all_seeds") {
   CHECK(spread({1, 2, 3}).mean == 2);
   CHECK(spread({1, 2, 3}).deviation == 1);
   CHECK(spread({7}).deviation == 0);
+  CHECK(to_text(std::vector<double>{1, 2, 3}) == "2 +- 1 (3)");
+  CHECK(to_text({20, INFINITY, NAN}) == "20.0, inf, nan");
 }
 
 TEST_CASE("a_card_reads_back_from_its_json") {
@@ -161,17 +163,24 @@ TEST_CASE("an_experiment_leaves_a_table_a_card_and_a_plot_and_its_verdict_follow
   const Experiment& experiment = find_experiment("accumulation");
   const Card card = run_experiment(experiment, quick_lab(), folder.path);
   CHECK(card.judgement.verdict == Verdict::does_not_hold);
+  CHECK_THAT(card.data, Contains("the embedded stories") && Contains("quick sizes"));
   const Table runs = Table::from_csv(read_file(folder.path / "accumulation.csv"));
   const auto json = nlohmann::json::parse(read_file(folder.path / "accumulation.json"));
   CHECK(json["verdict"] == name_of(experiment.judge(runs).verdict));
   CHECK_THAT(read_file(folder.path / "accumulation.svg"), Contains("<svg"));
   CHECK(to_json(judge_again(experiment, folder.path)) == to_json(card));
+  CHECK_THROWS_WITH(judge_again(find_experiment("leak"), folder.path),
+                    Contains("run 'leak' before judging it again"));
 }
 
 TEST_CASE("a_sham_under_the_name_of_batchnorm_changes_the_verdict") {
   const Sham sham("batchnorm", "layernorm");
-  const Experiment& experiment = find_experiment("accumulation");
-  CHECK(experiment.judge(experiment.measure(quick_lab())).verdict == Verdict::holds);
+  const auto verdict = [](const char* name) {
+    const Experiment& experiment = find_experiment(name);
+    return experiment.judge(experiment.measure(quick_lab())).verdict;
+  };
+  CHECK(verdict("accumulation") == Verdict::holds);
+  CHECK(verdict("leak") == Verdict::does_not_hold);
 }
 
 TEST_CASE("an_experiment_of_ones_own_is_found_by_name") {
@@ -193,6 +202,21 @@ TEST_CASE("an_experiment_of_ones_own_is_found_by_name") {
   const TemporaryFolder folder;
   const Card card = run_experiment(find_experiment("mine"), quick_lab(), folder.path);
   CHECK(card.judgement.verdict == Verdict::holds);
+  CHECK(card.remark.empty());
+  const auto remark = [&](std::optional<Verdict> expected, double value) {
+    Experiment other = mine;
+    other.expected = expected;
+    other.measure = [value](const Laboratory&) {
+      Table table({"seed", "value"});
+      table.add({1.0, value});
+      return table;
+    };
+    return run_experiment(other, quick_lab(), folder.path).remark;
+  };
+  CHECK(remark(Verdict::holds, 1) == "");
+  CHECK(remark(Verdict::reversed, 1) ==
+        "Differs from the literature, according to which the claim is reversed.");
+  CHECK(remark(Verdict::holds, NAN) == "According to the literature the claim holds.");
   CHECK_THROWS_WITH(find_experiment("your"), Contains("no experiment 'your'") && Contains("mine"));
 }
 
@@ -207,4 +231,24 @@ TEST_CASE("the_report_shows_every_statement_first_and_then_the_cards") {
   CHECK(row < second);
   CHECK(second < card);
   CHECK(page.find("| loss | 1.5 +- 0.71 (2) |") != std::string::npos);
+}
+
+TEST_CASE("warm_up_is_judged_at_the_better_rate_of_each_placement") {
+  const auto judged = [](double post_alone, double post_helped) {
+    Table table({"placement", "warmup", "lr", "seed", "loss", "stuck", "diverged"});
+    for (const double seed : {1.0, 2.0})
+      for (const double lr : {5e-4, 1e-3}) {
+        const double worse = lr > 6e-4 ? 0.5 : 0;
+        table.add(
+            {"post", "no", lr, seed, worse ? std::nan("") : post_alone, 0.0, worse ? 1. : 0.});
+        table.add({"post", "yes", lr, seed, post_helped + worse, 0.0, 0.0});
+        table.add({"pre", "no", lr, seed, 2.4 + worse, 0.0, 0.0});
+        table.add({"pre", "yes", lr, seed, 2.45 + worse, 0.0, 0.0});
+      }
+    return find_experiment("warmup").judge(table).verdict;
+  };
+  CHECK(judged(3.3, 2.6) == Verdict::holds);
+  CHECK(judged(2.7, 2.7) == Verdict::does_not_hold);
+  CHECK(judged(2.7, 2.9) == Verdict::reversed);
+  CHECK(judged(std::nan(""), 2.6) == Verdict::holds);  // it never trained without
 }

@@ -1,7 +1,9 @@
 // Matrix products, linear layers and SwiGLU against plain loops, and their gradients.
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "autograd/gradcheck.h"
 #include "autograd/ops.h"
@@ -344,3 +346,25 @@ TEST_CASE("products_say_what_does_not_fit") {
                     "linear: bias must be [3] beside weight [3, 8], got [8]");
   CHECK_THROWS_WITH(swiglu(Tensor::zeros({2, 3})), ContainsSubstring("must be even, got [2, 3]"));
 }
+
+#ifdef __linux__
+// OpenBLAS's OpenMP build would start threads of its own for a product on a thread new to it.
+TEST_CASE("a_product_on_one_thread_starts_no_other") {
+  const auto threads_of_this_process = [] {
+    const auto entries = std::filesystem::directory_iterator("/proc/self/task");
+    return std::distance(begin(entries), end(entries));
+  };
+  const int before = num_threads();
+  set_num_threads(1);
+  ptrdiff_t started = -1;
+  std::thread([&] {
+    const Tensor a = random_tensor({300, 300}, 1, DType::f32);
+    const auto count = threads_of_this_process();
+    matmul(a, a);
+    matmul(a, slice(a, 1, 0, 1));
+    started = threads_of_this_process() - count;
+  }).join();
+  set_num_threads(before);
+  CHECK(started == 0);
+}
+#endif

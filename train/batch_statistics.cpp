@@ -71,16 +71,26 @@ void recalibrate(GPT& model, const Corpus& corpus, int64_t batches) {
   }
 }
 
-KeepBuffers::KeepBuffers(Module& module) : module_(module) {
-  for (const NamedTensor& entry : named_tensors(module))
-    if (entry.role == Role::buffer) values_.push_back(entry.tensor.clone());
-}
+namespace {
 
-KeepBuffers::~KeepBuffers() {
-  auto value = values_.begin();
-  for (const NamedTensor& entry : named_tensors(module_))
-    if (entry.role == Role::buffer) entry.tensor.copy_from(*value++);
-}
+// Gives a module's buffers back as they were, at the end of its scope.
+class KeepBuffers {
+ public:
+  explicit KeepBuffers(Module& module) {
+    for (const NamedTensor& entry : named_tensors(module))
+      if (entry.role == Role::buffer) kept_.push_back({entry.tensor, entry.tensor.clone()});
+  }
+  ~KeepBuffers() {
+    for (const auto& [buffer, value] : kept_) buffer.copy_from(value);
+  }
+  KeepBuffers(const KeepBuffers&) = delete;
+  KeepBuffers& operator=(const KeepBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> kept_;  // each buffer and its value
+};
+
+}  // namespace
 
 StatisticsLosses compare_statistics(GPT& model, const Corpus& corpus, int64_t batches,
                                     int64_t eval_batches) {

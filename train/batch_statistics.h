@@ -29,25 +29,12 @@ std::vector<NamedValue> statistics_distance(GPT& model);
 /// without running statistics.
 void recalibrate(GPT& model, const Corpus& corpus, int64_t batches);
 
-/// Gives a module's buffers back as they were, at the end of its scope.
-class KeepBuffers {
- public:
-  explicit KeepBuffers(Module& module);
-  ~KeepBuffers();
-  KeepBuffers(const KeepBuffers&) = delete;
-  KeepBuffers& operator=(const KeepBuffers&) = delete;
-
- private:
-  Module& module_;
-  std::vector<Tensor> values_;
-};
-
-/// Validation losses of a model by the statistics that its norms take.
+/// Validation losses of a model by the statistics that its norms take, in nats per token.
 struct StatisticsLosses {
   double running = 0, batch = 0, recalibrated = 0;
 };
 /// Over `eval_batches` validation batches (0: all), recalibrated from `batches` training batches.
-/// The model keeps its own running statistics.
+/// The model keeps its own running statistics. Throws as recalibrate().
 StatisticsLosses compare_statistics(GPT& model, const Corpus& corpus, int64_t batches,
                                     int64_t eval_batches);
 

@@ -1,7 +1,8 @@
 #include "train/diagnosis.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <iomanip>
 #include <sstream>
 
 #include "train/trainer.h"
@@ -41,7 +42,8 @@ std::string first_operation_not_finite(GPT& model, const Batch& batch, const Ran
   std::ostringstream found;
   int64_t count = 0;
   Tape tape;
-  tape.on_record = [&](const char* operation, std::span<const Tensor> outputs) {
+  tape.on_record = [&](const char* operation, std::span<const Tensor> /*inputs*/,
+                       std::span<const Tensor> outputs) {
     ++count;
     for (const Tensor& output : outputs)
       if (found.tellp() == 0 && !all_finite(output))
@@ -61,8 +63,8 @@ std::string first_gradient_not_finite(const Parameters& parameters) {
   return "every gradient is finite, but their squares overflow";
 }
 
-std::vector<ParameterHealth> examine(GPT& model, const Corpus& corpus, int64_t steps, double lr,
-                                     uint64_t seed) {
+std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(int64_t step)>& loss,
+                                     int64_t steps, double lr, uint64_t seed) {
   Parameters parameters(model);
   AdamW optimizer(parameters, {.weight_decay = 0});
   std::vector<ParameterHealth> result;
@@ -74,11 +76,9 @@ std::vector<ParameterHealth> examine(GPT& model, const Corpus& corpus, int64_t s
   for (int64_t step = 0; step < steps; ++step) {
     // Which gradients were written is known before the optimizer reads the rest as zero.
     parameters.zero_gradients();
-    const Batch batch = corpus.training_batch(step);
     const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
     Tape tape;
-    tape.backward(
-        model.loss(batch.inputs, batch.targets, {.training = true, .lengths = batch.lengths}));
+    tape.backward(loss(step));
     for (size_t i = 0; i < result.size(); ++i) {
       const Tensor written = gradient(parameters.entries()[i].tensor);
       result[i].reached |= written.defined();
@@ -91,25 +91,66 @@ std::vector<ParameterHealth> examine(GPT& model, const Corpus& corpus, int64_t s
   return result;
 }
 
+std::vector<ParameterHealth> examine(GPT& model, const Corpus& corpus, int64_t steps, double lr,
+                                     uint64_t seed) {
+  const auto loss = [&](int64_t step) {
+    const Batch batch = corpus.training_batch(step);
+    return model.loss(batch.inputs, batch.targets, {.training = true, .lengths = batch.lengths});
+  };
+  return examine(model, loss, steps, lr, seed);
+}
+
+namespace {
+
+const char* verdict_of(const ParameterHealth& p) {
+  if (!p.reached) return "NOT REACHED by backward";
+  if (!std::isfinite(p.gradient_norm)) return "gradient NOT FINITE";
+  if (p.gradient_norm == 0) return "gradient all zero";
+  return p.moved() ? "ok" : "DID NOT MOVE";
+}
+
+// "what: a, b", or nothing when there is none for which `holds`.
+template <class F>
+std::string line_about(const char* what, const std::vector<ParameterHealth>& parameters,
+                       const F& holds) {
+  std::string names;
+  for (const ParameterHealth& p : parameters)
+    if (holds(p)) names += (names.empty() ? "" : ", ") + p.name;
+  return names.empty() ? "" : what + (": " + names) + "\n";
+}
+
+}  // namespace
+
 HealthReport health_report(const std::vector<ParameterHealth>& parameters) {
   HealthReport report;
+  size_t width = 9;
+  for (const ParameterHealth& p : parameters) width = std::max(width, p.name.size());
   std::ostringstream table;
-  char line[256];
-  std::snprintf(line, sizeof line, "%-36s %-14s %12s %12s  %s\n", "parameter", "shape", "gradient",
-                "update", "verdict");
-  table << line;
+  table.imbue(std::locale::classic());
+  table << std::setprecision(4);
+  const auto row = [&](const auto& name, const auto& shape, const auto& gradient,
+                       const auto& update, const char* moved, const char* verdict) {
+    table << std::left << std::setw(static_cast<int>(width)) << name << ' ' << std::setw(14)
+          << shape << std::right << ' ' << std::setw(12) << gradient << ' ' << std::setw(12)
+          << update << "  " << std::left << std::setw(5) << moved << "  " << verdict << '\n';
+  };
+  row("parameter", "shape", "gradient", "update", "moved", "verdict");
   for (const ParameterHealth& p : parameters) {
     std::ostringstream shape;
     shape << p.shape;
-    const char* verdict = !p.reached             ? "NOT REACHED by backward"
-                          : p.gradient_norm == 0 ? "gradient is all zero"
-                          : !p.moved()           ? "DID NOT MOVE"
-                                                 : "ok";
-    std::snprintf(line, sizeof line, "%-36s %-14s %12.4g %12.4g  %s\n", p.name.c_str(),
-                  shape.str().c_str(), p.gradient_norm, p.update_norm, verdict);
-    table << line;
-    report.healthy &= p.reached && (p.moved() || p.gradient_norm == 0);
+    row(p.name, shape.str(), p.gradient_norm, p.update_norm, p.moved() ? "yes" : "no",
+        verdict_of(p));
+    report.healthy &=
+        p.reached && std::isfinite(p.gradient_norm) && (p.moved() || p.gradient_norm == 0);
   }
+  table << line_about("NOT REACHED by any backward (unused, or cut off by detach())", parameters,
+                      [](const ParameterHealth& p) { return !p.reached; })
+        << line_about("gradient all zero at the last step", parameters,
+                      [](const ParameterHealth& p) { return p.reached && p.gradient_norm == 0; })
+        << line_about("DID NOT MOVE", parameters, [](const ParameterHealth& p) {
+             return p.reached && p.gradient_norm != 0 && !p.moved();
+           });
+  if (report.healthy) table << "every parameter was reached, and moved where it had a gradient\n";
   report.table = table.str();
   return report;
 }

@@ -15,10 +15,9 @@ namespace tapeformer {
 double evaluate(GPT& model, const Corpus& corpus, int64_t batches = 0,
                 bool batch_statistics = false);
 
-/// A model under another of its norm's emulations.
 struct Float16Loss {
-  std::string norm;
-  double loss = 0;
+  std::string norm;                       ///< the model's own, or an emulation of it
+  double loss = 0;                        ///< nats per token
   int64_t overflows = 0, underflows = 0;  ///< of all norms and batches; see layers/float16.h
 };
 /// The loss of a model of layernorm or rmsnorm, and of the same weights with each float16 emulation

@@ -136,8 +136,15 @@ void remove_stray_temporaries(const fs::path& folder) {
     if (is_temporary(entry.path().filename().string())) fs::remove(entry.path(), ignored);
 }
 
-FolderLock::FolderLock(const std::filesystem::path& folder)
-    : descriptor_(open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  check(!error, "file: cannot make the folder ", folder.string(), ": ", error.message());
+}
+
+FolderLock::FolderLock(const fs::path& folder) {
+  make_folder(folder);
+  descriptor_ = open((folder / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
   check(descriptor_ >= 0, folder.string(), ": cannot write here: ", std::strerror(errno));
   if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
   close(descriptor_);

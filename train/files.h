@@ -58,10 +58,14 @@ class FileReader {
 /// The whole content of a file.
 std::string read_file(const std::filesystem::path& path);
 
+/// Creates a folder and those above it, where they are missing.
+void make_folder(const std::filesystem::path& folder);
+
 /// Holds a folder for this process while it lives, by an advisory lock on the file `.lock` in it.
 class FolderLock {
  public:
-  /// Throws Error when another process holds the folder, or when it cannot be written to.
+  /// Creates the folder where it is missing. Throws Error when another process holds it, or when it
+  /// cannot be written to.
   explicit FolderLock(const std::filesystem::path& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

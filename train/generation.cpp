@@ -21,7 +21,9 @@ std::vector<int32_t> starting_tokens(const Tokenizer& tokenizer, std::string_vie
   }
 }
 
-// The scores of what follows a history that grows.
+// The scores of what follows a history that grows. Where a norm mixes time steps there is no cache,
+// and the whole context goes through the model for each token; a model that is not causal is
+// refused by make_cache().
 class NextToken {
  public:
   NextToken(GPT& model, const std::vector<int32_t>& history)

@@ -1,5 +1,7 @@
 #include "train/language_model.h"
 
+#include <algorithm>
+
 #include "train/model_config.h"
 
 namespace tapeformer {
@@ -8,6 +10,12 @@ LanguageModel load_language_model(const std::filesystem::path& folder_or_file) {
   LanguageModel result;
   result.description = read_model_file(folder_or_file);
   const TransformerConfig config = config_from_json(result.description.config);
+  const std::vector<std::string> known = norm_names();
+  check(
+      std::ranges::count(known, config.norm) == 1, folder_or_file.string(),
+      " is a model with the norm '", config.norm,
+      "', which this program does not have; link it in and call register_norm() first; known are ",
+      known);
   // Before memory is spent on it: every block has tensors of its own.
   check(config.layers <= result.description.tensors, folder_or_file.string(), ": ", config.layers,
         " layers are more than its ", result.description.tensors, " tensors");

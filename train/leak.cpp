@@ -14,7 +14,7 @@ std::vector<double> values_of(const Tensor& x) {
   return cast(x, DType::f64).detach().to_vector<double>();
 }
 
-double length(std::span<const double> values) {
+double euclidean_norm(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += value * value;
   return std::sqrt(sum);
@@ -86,7 +86,7 @@ LeakReport leak_test(GPT& model, const Tensor& tokens, bool training) {
                sample = logits(with_others(tokens, 0, T, V));
   const std::vector<double> gradients = gradient_by_token(model, tokens, time, training);
   const auto reaching = [&](int64_t begin, int64_t end) {
-    return length(std::span(gradients).subspan(begin * C, (end - begin) * C));
+    return euclidean_norm(std::span(gradients).subspan(begin * C, (end - begin) * C));
   };
   return {.training = training,
           .later_token = change_of(before, later, 0, T - 1),

@@ -9,8 +9,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "core/check.h"
+#include "data/json_text.h"
 #include "train/files.h"
 #include "train/format.h"
 
@@ -68,6 +70,7 @@ bool parse_profile(const json& object, Metrics& metrics) {
 
 // None when the line is not the JSON of metrics. Other fields are ignored.
 std::optional<Metrics> parse(std::string_view line) {
+  if (!is_modest_json(line)) return {};
   const json object = json::parse(line, nullptr, false);
   if (!object.is_object()) return {};
   const auto step = object.find("step");
@@ -138,13 +141,24 @@ std::string to_json(const Metrics& metrics) {
 
 MetricsWriter::MetricsWriter(const fs::path& path, int64_t first_step) : path_(path) {
   write_file_atomically(path, lines_before(path, first_step));
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  check(descriptor_ >= 0, "metrics: cannot open ", path.string(), ": ", std::strerror(errno));
+  open();
 }
 
-MetricsWriter::~MetricsWriter() { ::close(descriptor_); }
+MetricsWriter::~MetricsWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void MetricsWriter::open() {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  check(descriptor_ >= 0, "metrics: cannot open ", path_.string(), ": ", std::strerror(errno));
+}
 
 void MetricsWriter::write(const Metrics& metrics) {
+  // Without its name the file would take lines that nobody can read.
+  if (::access(path_.c_str(), F_OK) != 0) {
+    ::close(std::exchange(descriptor_, -1));
+    open();
+  }
   const std::string line = to_json(metrics) + "\n";
   size_t done = 0;
   while (done < line.size()) {

@@ -39,10 +39,13 @@ class MetricsWriter {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
 
-  /// Appends a line and hands it to the system. Throws Error when that fails (disk full).
+  /// Appends a line and hands it to the system; to a new file where somebody removed this one.
+  /// Throws Error when that fails (disk full).
   void write(const Metrics& metrics);
 
  private:
+  void open();
+
   std::filesystem::path path_;
   int descriptor_ = -1;
 };

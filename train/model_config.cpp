@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "data/json_text.h"
 
 namespace tapeformer {
 namespace {
@@ -39,6 +40,7 @@ std::string to_json(const TransformerConfig& config) {
 }
 
 TransformerConfig config_from_json(std::string_view text) {
+  check(is_modest_json(text), "model configuration: too long or too deeply nested to be one");
   nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   check(json.is_object(), "model configuration: not a JSON object");
   TransformerConfig config;

@@ -63,8 +63,8 @@ std::vector<double> nice_ticks(double low, double high, int count);
 void write_curves(const std::filesystem::path& folder, const std::vector<Metrics>& metrics,
                   std::optional<double> perfect_loss = std::nullopt);
 /// What the profiles among the metrics hold (profile.h), as folder/profile.svg; nothing without
-/// one. The residual stream and the gradients along the depth, at up to six steps; gradients outside
-/// the blocks and TID over the steps, of up to six weights and norms.
+/// one. The residual stream and the gradients along the depth, at up to six steps; gradients
+/// outside the blocks and TID over the steps, of up to six weights and norms.
 void write_profile(const std::filesystem::path& folder, const std::vector<Metrics>& metrics);
 
 }  // namespace tapeformer

@@ -27,21 +27,32 @@ double root_mean_square(const Tensor& x, const Tensor& lengths) {
   return std::sqrt(sum / count);
 }
 
+// Takes the batch's statistics, and writes down the RMS of the stream.
+Context observing(std::vector<double>& rms, const Tensor& lengths) {
+  return {.lengths = lengths,
+          .batch_statistics = true,
+          .observe_stream = [&rms, lengths](int64_t, const Tensor& stream) {
+            rms.push_back(root_mean_square(stream.detach(), lengths));
+          }};
+}
+
 }  // namespace
+
+std::vector<double> stream_rms(GPT& model, const Tensor& tokens, const Tensor& lengths) {
+  const Pause pause;
+  std::vector<double> result;
+  model.hidden(tokens, observing(result, lengths));
+  return result;
+}
 
 Profile profile(GPT& model, const Batch& batch) {
   Profile result;
-  const Context context{
-      .lengths = batch.lengths,
-      .batch_statistics = true,
-      .observe_stream = [&](int64_t, const Tensor& stream) {
-        result.stream_rms.push_back(root_mean_square(stream.detach(), batch.lengths));
-      }};
   const std::vector<NamedTensor> parameters = named_parameters(model);
   for (const NamedTensor& entry : parameters) zero_gradient(entry.tensor);
   {
     Tape tape;
-    tape.backward(model.loss(batch.inputs, batch.targets, context));
+    tape.backward(
+        model.loss(batch.inputs, batch.targets, observing(result.stream_rms, batch.lengths)));
   }
   for (const NamedTensor& entry : parameters) {
     const Tensor written = gradient(entry.tensor);

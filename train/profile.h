@@ -10,9 +10,12 @@
 
 namespace tapeformer {
 
+/// Root mean square of the residual stream, padding left out: after the embedding, and after every
+/// block. With the batch's statistics and without dropout; tokens (i32) [B,T], lengths (i32) [B] or
+/// undefined.
+std::vector<double> stream_rms(GPT& model, const Tensor& tokens, const Tensor& lengths = {});
+
 struct Profile {
-  /// Root mean square of the residual stream, padding left out: after the embedding, and after
-  /// every block.
   std::vector<double> stream_rms;
   std::vector<NamedValue> gradient_norms;  ///< of every parameter: its Frobenius norm
   std::vector<NamedValue> tid;             ///< statistics_distance, where there is one

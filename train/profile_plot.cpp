@@ -1,5 +1,5 @@
-// The profile by layer as a plot: how stream, gradients and statistics look along the depth, and how
-// they change in training.
+// The profile by layer as a plot: how stream, gradients and statistics look along the depth, and
+// how they change in training.
 #include <algorithm>
 #include <cmath>
 
@@ -125,7 +125,7 @@ void write_profile(const std::filesystem::path& folder, const std::vector<Metric
   Panel tid = over_steps(profiles, &Metrics::tid, [](const std::string&) { return true; },
                          {.title = "Running and batch statistics (TID)",
                           .x_label = "step",
-                          .y_label = "batch deviations"});
+                          .y_label = "standard deviations of the batch"});
   if (!tid.lines.empty()) add(figure, std::move(tid));
   figure.save(folder / "profile.svg");
 }

@@ -67,7 +67,11 @@ Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
   not_negative("save-every", options.save_every);
   not_negative("patience", options.patience);
   not_negative("inspect-every", options.inspect_every);
-  check(options.accumulate > 0, "training: accumulate must be positive, got ", options.accumulate);
+  // Rows of a step are counted in 32 bits (data/corpus.h).
+  check(options.accumulate > 0 && options.accumulate <= UINT32_MAX / corpus.options().rows,
+        "training: accumulate must be positive, and the rows of all micro-batches fewer than 2^32, "
+        "got ",
+        options.accumulate);
   learning_rate(options.schedule, 0);  // throws for a schedule that makes no sense
   state_.seed = options.seed;
 }
@@ -119,8 +123,10 @@ double Trainer::evaluate_now(const TrainEvents& events) {
 }
 
 void Trainer::draw_curves() const {
-  if (options_.out.empty()) return;
-  const std::vector<Metrics> metrics = read_metrics(options_.out / "metrics.jsonl");
+  const std::filesystem::path path = options_.out / "metrics.jsonl";
+  // Somebody may have removed it since the last step.
+  if (options_.out.empty() || !std::filesystem::exists(path)) return;
+  const std::vector<Metrics> metrics = read_metrics(path);
   write_curves(options_.out, metrics, options_.perfect_loss);
   write_profile(options_.out, metrics);
 }

@@ -31,8 +31,8 @@ struct StepResult {
 
 /// One update of the model on training step `step` of the corpus: `accumulate` micro-batches, each
 /// weighted by its tokens, then clipping to `max_norm` and the optimizer. A loss or gradient that
-/// is not finite throws NotFiniteError, naming the step and the first operation (or parameter) where it appeared,
-/// and leaves the parameters as they are.
+/// is not finite throws NotFiniteError, naming the step and the first operation (or parameter)
+/// where it appeared, and leaves the parameters as they are.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
                          double max_norm, uint64_t seed);

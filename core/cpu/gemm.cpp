@@ -16,12 +16,18 @@
 namespace tapeformer::cpu {
 namespace {
 
-// OpenBLAS's OpenMP build sets OpenMP's own number of threads along with its own.
-void set_openblas_threads(int n) {
-  const int openmp_threads = omp_get_max_threads();
-  openblas_set_num_threads(n);
-  omp_set_num_threads(openmp_threads);
-}
+// OpenMP's number of threads for the calling thread, while in scope. OpenBLAS's OpenMP build goes by
+// it in every call, whatever openblas_set_num_threads() said, and changes it there.
+class OpenMPThreads {
+ public:
+  explicit OpenMPThreads(int n) : before_(omp_get_max_threads()) { omp_set_num_threads(n); }
+  ~OpenMPThreads() { omp_set_num_threads(before_); }
+  OpenMPThreads(const OpenMPThreads&) = delete;
+  OpenMPThreads& operator=(const OpenMPThreads&) = delete;
+
+ private:
+  int before_;
+};
 
 // OpenBLAS takes a processor that is newer than itself for one of 2004, and its products are then
 // four times slower. Where the processor can do more, it is made to choose again, by name, as
@@ -51,7 +57,8 @@ bool set_up_openblas() {
         "matmul: this OpenBLAS is the serial build, which must not be called from several threads; "
         "install libopenblas-pthread-dev and libopenblas0-pthread (or the -openmp- packages)");
   choose_newer_kernels();
-  set_openblas_threads(1);
+  const OpenMPThreads kept(1);
+  openblas_set_num_threads(1);
   return true;
 }
 
@@ -130,6 +137,7 @@ void gemm_serial(const Gemm& g, const T* a, const T* b, T* c) {
   prepare_gemm();
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0) return scale_result(g, c);
+  const OpenMPThreads one(1);
   if (g.m == 1 || g.n == 1) return gemv(g, a, b, c);
   call_gemm(g, a, b, c);
 }
@@ -137,9 +145,10 @@ void gemm_serial(const Gemm& g, const T* a, const T* b, T* c) {
 template <class T>
 void gemm_whole(const Gemm& g, const T* a, const T* b, T* c, int threads) {
   check_gemm(g);
-  set_openblas_threads(threads);
+  const OpenMPThreads kept(threads);
+  openblas_set_num_threads(threads);
   call_gemm(g, a, b, c);
-  set_openblas_threads(1);
+  openblas_set_num_threads(1);
 }
 
 // The longer side is halved until a piece is at most `longest`: each tile packs its part of both

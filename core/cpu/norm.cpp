@@ -8,9 +8,7 @@
 // has nothing to do meanwhile. So the last sum fetches the row that is written next.
 #include <cmath>
 
-#include "core/cpu/parallel.h"
-#include "core/cpu/row.h"
-#include "core/kernels.h"
+#include "core/cpu/row_sums.h"
 
 namespace tapeformer::kernels::cpu {
 namespace {
@@ -106,7 +104,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        optional_data<T>(mean),
                        rstd.data<T>(),
                        unless_cached(y.data<T>(), N, C)};
-    parallel_pieces(N, std::max<int64_t>(1, 8192 / C), C, [&](int64_t begin, int64_t end) {
+    parallel_pieces(N, rows_per_piece(C), C, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
     });
   });
@@ -154,23 +152,6 @@ void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
   }
 }
 
-// Sums the partial rows [chunks, 2, C] into dgamma (which = 0) or dbeta (1), in their order.
-template <class T>
-void sum_partials(const T* partials, int64_t chunks, int64_t C, int which, const Destination& d) {
-  if (!d) return;
-  constexpr int64_t width = 64;
-  T* out = d.tensor.data<T>();
-  parallel_pieces(C, width, chunks, [&](int64_t begin, int64_t end) {
-    T total[width] = {};
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const T* partial = partials + (2 * chunk + which) * C + begin;
-      row_write(end - begin, total, true, [=](int64_t i) { return partial[i]; });
-    }
-    row_write(end - begin, out + begin, d.accumulate,
-              [total = total](int64_t i) { return total[i]; });
-  });
-}
-
 template <bool centred>
 void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                    const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
@@ -190,16 +171,12 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         unless_cached(optional_data<T>(ds.tensor), N, C),
                         ds.accumulate,
                         detached};
-    const int64_t grain = std::max<int64_t>(16, (N + 63) / 64), chunks = (N + grain - 1) / grain;
-    const Tensor scratch = s.empty_like({chunks, 2, C});
-    T* partials = scratch.data<T>();
-    parallel_pieces(N, grain, C, [&](int64_t begin, int64_t end) {
-      T *dgamma_part = partials + begin / grain * 2 * C, *dbeta_part = dgamma_part + C;
-      std::fill_n(dgamma_part, 2 * C, T(0));
-      for (int64_t n = begin; n < end; ++n) backward_row<centred>(a, n, dgamma_part, dbeta_part);
+    const RowSums<T> sums(N, 2 * C);  // of dgamma and dbeta
+    sums.add(C, [&](int64_t begin, int64_t end, T* sum) {
+      for (int64_t n = begin; n < end; ++n) backward_row<centred>(a, n, sum, sum + C);
     });
-    sum_partials(partials, chunks, C, 0, dgamma);
-    sum_partials(partials, chunks, C, 1, dbeta);
+    sums.join(0, dgamma);
+    sums.join(C, dbeta);
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/mechanisms.h"
+#include "train/profile.h"
 
 namespace tapeformer::lab {
 
@@ -108,12 +109,13 @@ Experiment activation_growth() {
           .expected = Verdict::does_not_hold,
           .method =
               "RMS of the residual stream after each block of models of 48 layers (quick: 24) at "
-              "initialisation, Xavier weights, one batch of 16 windows. The exponent p of RMS ~ "
-              "blocks^p is fitted from block 6 on.",
+              "initialisation, Xavier weights, one batch of 16 windows of 64 characters: Pre-LN, "
+              "the same without norm, Post-LN, and Post-LN without residual. The exponent p of RMS "
+              "~ blocks^p is fitted to the logarithms from block 6 on.",
           .rule =
               "Ten layers, ten times: an exponent of 1. Holds when in every seed the exponent of "
               "Pre-LN or of no norm lies within 0.25 of 1, does not hold when in every seed "
-              "neither does.",
+              "neither does. An exponent that is not finite leaves it undecided.",
           .measure = measure,
           .judge = judge,
           .draw = draw};

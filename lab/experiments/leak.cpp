@@ -110,10 +110,11 @@ Experiment leak() {
               "& Szegedy 2015, algorithm 1, arXiv 1502.03167).",
           .expected = Verdict::holds,
           .method =
-              "Two Pre-LN layers at initialisation, the same windows of 32 characters twice: once "
-              "with another last token in the first sample, once with all of its tokens changed. "
-              "Looked at are the logits that must not change and the gradient of one output by the "
-              "embedded tokens it must not see, in training and outside.",
+              "Two Pre-LN layers at initialisation, five norms of single tokens and four that mix, "
+              "batches of 2 to 32 windows (quick: 2 and 16) of 32 characters: once with another "
+              "last token in the first sample, once with all of its tokens changed. Looked at are "
+              "the logits that must not change (the largest change) and the gradient of one output "
+              "by the embedded tokens it must not see, with the statistics of training and of use.",
           .rule =
               "At 16 samples, in training: holds when in every seed both a later token and another "
               "sample move a logit by more than 0.001 under BatchNorm; does not hold when in every "

@@ -1,8 +1,7 @@
-// What the experiments on how norms work share: lines of means over seeds, fitted
-// slopes, random rows, and the size of the residual stream.
+// What the experiments on how norms work share: lines of means over seeds, fitted slopes, and
+// random rows.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "core/kernels.h"
 #include "lab/card.h"
 #include "lab/table.h"
-#include "layers/gpt.h"
 #include "train/plot.h"
 
 namespace tapeformer::lab {
@@ -53,20 +51,6 @@ inline Tensor normal_rows(int64_t rows, int64_t channels, double rms, uint64_t s
   const Tensor x = Tensor::empty({1, rows, channels});
   kernels::fill_normal(x, 0, rms, RandomKey{seed, Purpose::evaluation, 0, 0});
   return x;
-}
-
-/// Root mean square of the residual stream after the embedding and after every block, with the
-/// statistics of the batch.
-inline std::vector<double> stream_rms(GPT& model, const Tensor& tokens) {
-  const Pause pause;
-  std::vector<double> result;
-  const auto observe = [&](int64_t, const Tensor& stream) {
-    double sum = 0;
-    for (const float value : stream.to_vector<float>()) sum += double(value) * value;
-    result.push_back(std::sqrt(sum / stream.numel()));
-  };
-  model.hidden(tokens, {.batch_statistics = true, .observe_stream = observe});
-  return result;
 }
 
 }  // namespace tapeformer::lab

@@ -123,8 +123,8 @@ Experiment post_gradients() {
           .method =
               "Frobenius norm of the gradient of the FFN's second weight, by block, in models of "
               "6, 12, 24 and 48 layers (quick: up to 24) at initialisation, one batch of 16 "
-              "windows; post, pre and DeepNorm. For each seed the mean over 8 draws (quick: 3) of "
-              "Xavier weights.",
+              "windows of 64 characters; post, pre and DeepNorm. For each seed the mean over 8 "
+              "draws (quick: 3) of Xavier weights.",
           .rule =
               "Among the deepest models: holds when in every seed Post-LN's gradient in the first "
               "block is more than twice that in the last; reversed when it is always less than "

@@ -3,6 +3,7 @@
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/mechanisms.h"
+#include "train/profile.h"
 
 namespace tapeformer::lab {
 
@@ -33,6 +34,7 @@ Table measure(const Laboratory& lab) {
                          const Tensor next = corpus.training_batch(step).inputs;
                          run.variances.push_back(std::pow(stream_rms(model, next).back(), 2));
                        }});
+    run.variances.resize(steps - steps / 2 + 1, NAN);  // where the run diverged
     lab.log("residual-fluctuation: " + run.norm + ", batch " + std::to_string(run.batch));
   });
   Table table({"norm", "batch", "seed", "step", "variance"});
@@ -95,24 +97,26 @@ Figure draw(const Table& table) {
 }  // namespace
 
 Experiment residual_fluctuation() {
-  return {.name = "residual-fluctuation",
-          .claim = "BatchNorm makes the variance of the residual stream fluctuate.",
-          .source = "said in comparisons of norms for Transformers",
-          .literature =
-              "Open. The statistics of a batch do vary far more in language than in vision (Shen "
-              "et al. 2020, arXiv 2003.07845), but the residual stream was not measured.",
-          .method =
-              "Mean square of the stream after the last of four Pre-LN layers, on every training "
-              "batch, with the batch's statistics, over the second half of 300 steps (quick: 120); "
-              "coefficient of variation around the mean of the 21 steps around. Batches of 4, 8 "
-              "and 16 windows.",
-          .rule =
-              "At batch 16: holds when in every seed BatchNorm's coefficient is more than 1.5 "
-              "times LayerNorm's; reversed when LayerNorm's always is more than 1.5 times "
-              "BatchNorm's. A run that diverged leaves it undecided.",
-          .measure = measure,
-          .judge = judge,
-          .draw = draw};
+  return {
+      .name = "residual-fluctuation",
+      .claim = "BatchNorm makes the variance of the residual stream fluctuate.",
+      .source = "said in comparisons of norms for Transformers",
+      .literature =
+          "Open. The statistics of a batch do vary far more in language than in vision (Shen "
+          "et al. 2020, arXiv 2003.07845), but the residual stream was not measured.",
+      .method =
+          "Mean square of the stream after the last of four Pre-LN layers, on every training "
+          "batch before its step, with the batch's statistics, over the second half of 300 "
+          "steps (quick: 120). Coefficient of variation: the standard deviation of its ratio to "
+          "the mean of the 21 steps around. Batches of 4, 8 and 16 windows.",
+      .rule =
+          "At batch 16: holds when in every seed BatchNorm's coefficient is more than 1.5 "
+          "times LayerNorm's; reversed when LayerNorm's always is more than 1.5 times "
+          "BatchNorm's; does not hold when neither ever is. A run that diverged leaves it "
+          "undecided.",
+      .measure = measure,
+      .judge = judge,
+      .draw = draw};
 }
 
 }  // namespace tapeformer::lab

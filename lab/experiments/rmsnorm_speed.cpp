@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/threads.h"
 #include "lab/experiments/experiments.h"
 #include "optim/parameters.h"
 #include "train/trainer.h"
@@ -49,14 +48,8 @@ double milliseconds(const Work& work) {
       .count();
 }
 
-// With one thread: times of several that wait for each other say more of the machine's other work.
-struct OneThread {
-  OneThread() { set_num_threads(1); }
-  ~OneThread() { set_num_threads(before); }
-  const int before = num_threads();
-};
-
-// Rounds of both norms in turn, so that what else the machine does meets both alike. Not in
+// Rounds of both norms in turn, so that what else the machine does meets both alike. With one
+// thread: times of several that wait for each other say more of the machine's other work. Not in
 // for_each: its runs would get in each other's way.
 Table measure(const Laboratory& lab) {
   const OneThread thread;
@@ -140,8 +133,8 @@ Experiment rmsnorm_speed() {
       .method =
           "Times of LayerNorm and RMSNorm in 101 rounds (quick: 25) in turn, one thread: forward "
           "and backward of the norm alone, 512 features, on 256 KB and on 64 MB; and training "
-          "steps of four Pre-LN layers. Saving: the median over the rounds of the share of "
-          "LayerNorm's time.",
+          "steps of four Pre-LN layers, 16 windows of 64 characters. Saving: the median over the "
+          "rounds of the share of LayerNorm's time.",
       .rule =
           "Of a training step: holds when in every seed more than 15 % is saved, also when it is "
           "more than 20 %; reversed when RMSNorm always takes more than 15 % longer; does not hold "

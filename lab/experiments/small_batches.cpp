@@ -41,7 +41,8 @@ Judgement judge(const Table& table) {
 
 Figure draw(const Table& table) {
   Figure figure{.title = "Loss after equal numbers of steps, by batch size"};
-  Panel panel{.x_label = "log2 of the rows per batch", .y_label = "nats per character", .height = 280};
+  Panel panel{
+      .x_label = "log2 of the rows per batch", .y_label = "nats per character", .height = 280};
   for (const std::string norm : {"layernorm", "batchnorm"})
     add_line(panel, with_log2(table.where("norm", norm), "batch"), "log2", "loss", norm);
   figure.add(panel);

@@ -1,5 +1,8 @@
 // Post-LN needs a warm-up of the learning rate, Pre-LN does not.
+#include <algorithm>
+
 #include "lab/experiments/experiments.h"
+#include "lab/experiments/training.h"
 
 namespace tapeformer::lab {
 namespace {
@@ -40,19 +43,21 @@ Table measure(const Laboratory& lab) {
 }
 
 Judgement judge(const Table& table) {
-  const auto losses = [&](const char* placement, const char* warmup) {
-    return table.where("placement", placement)
-        .where("warmup", warmup)
-        .where("lr", 1e-3)
-        .numbers("loss");
+  // Each at its better rate, seed by seed.
+  const auto best = [&](const char* placement, const char* warmup) {
+    const Table runs = table.where("placement", placement).where("warmup", warmup);
+    std::vector<double> result;
+    for (const Cell& seed : runs.distinct("seed"))
+      result.push_back(std::ranges::min(losses(runs.where("seed", seed))));
+    return result;
   };
-  const auto post = difference(losses("post", "no"), losses("post", "yes"));
-  const auto pre = difference(losses("pre", "no"), losses("pre", "yes"));
+  const auto post = difference(best("post", "no"), best("post", "yes"));
+  const auto pre = difference(best("pre", "no"), best("pre", "yes"));
   return {judge_differences(difference(post, pre), 0.1),
-          {{"post, no warm-up: loss", losses("post", "no")},
-           {"post, warm-up: loss", losses("post", "yes")},
-           {"pre, no warm-up: loss", losses("pre", "no")},
-           {"pre, warm-up: loss", losses("pre", "yes")}}};
+          {{"post, no warm-up: loss at the better rate", best("post", "no")},
+           {"post, warm-up: loss at the better rate", best("post", "yes")},
+           {"pre, no warm-up: loss at the better rate", best("pre", "no")},
+           {"pre, warm-up: loss at the better rate", best("pre", "yes")}}};
 }
 
 Figure draw(const Table& table) {
@@ -76,22 +81,24 @@ Figure draw(const Table& table) {
 }  // namespace
 
 Experiment warmup() {
-  return {.name = "warmup",
-          .claim = "Post-LN needs a warm-up of the learning rate, Pre-LN does not.",
-          .source = "Xiong et al. 2020, section 3 (arXiv 2002.04745)",
-          .literature =
-              "True: on IWSLT14 Post-LN without warm-up reaches 8.45 BLEU, with it 34 "
-              "(Xiong et al. 2020, arXiv 2002.04745).",
-          .expected = Verdict::holds,
-          .method =
-              "12 layers, 300 steps of Adam, constant rates of 5e-4 and 1e-3, with and without "
-              "a linear rise over the first third.",
-          .rule =
-              "Holds when at 1e-3 in every seed Post-LN gains more than 0.1 nats more from the "
-              "warm-up than Pre-LN does; reversed when Pre-LN does.",
-          .measure = measure,
-          .judge = judge,
-          .draw = draw};
+  return {
+      .name = "warmup",
+      .claim = "Post-LN needs a warm-up of the learning rate, Pre-LN does not.",
+      .source = "Xiong et al. 2020, section 3 (arXiv 2002.04745)",
+      .literature =
+          "True: on IWSLT14 Post-LN without warm-up reaches 8.45 BLEU, with it 34 "
+          "(Xiong et al. 2020, arXiv 2002.04745).",
+      .expected = Verdict::holds,
+      .method =
+          "12 layers (quick: 8), 300 steps (quick: 120) of Adam on 16 windows, constant rates of "
+          "5e-4 and 1e-3, with and without a linear rise over the first third.",
+      .rule =
+          "Each placement at the better of the two rates: holds when in every seed Post-LN gains "
+          "more than 0.1 nats more from the warm-up than Pre-LN does; reversed when Pre-LN always "
+          "does; does not hold when the gains always lie within 0.1 of each other.",
+      .measure = measure,
+      .judge = judge,
+      .draw = draw};
 }
 
 }  // namespace tapeformer::lab

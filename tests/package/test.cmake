@@ -1,11 +1,14 @@
-# Installs the library to a folder with a space in its name, and builds and runs the project beside
-# this file against it. Then configures that project with the library's source as a part of it, and
-# with -DWHOLE=ON builds and runs that too, which compiles all of the library once more.
+# Makes a project of its own from the CMakeLists.txt beside this file and examples/custom_layer.cpp.
+# Installs the library to a folder with a space in its name, and builds and runs the project against
+# it. Then configures the project with the library's source as a part of it, and with -DWHOLE=ON
+# builds and runs that too, which compiles all of the library once more.
 # cmake -DSOURCE_DIR= -DBUILD_DIR= -DCXX= -DGENERATOR= -DCONFIG= [-DWHOLE=ON] -P test.cmake
 
 set(work "${BUILD_DIR}/tests/a package")
-file(REMOVE_RECURSE "${work}/prefix" "${work}/installed" "${work}/moved")
+file(REMOVE_RECURSE "${work}/prefix" "${work}/installed" "${work}/moved" "${work}/project")
 file(REMOVE "${work}/subdirectory/CMakeCache.txt")
+file(COPY "${SOURCE_DIR}/tests/package/CMakeLists.txt" "${SOURCE_DIR}/examples/custom_layer.cpp"
+     DESTINATION "${work}/project")
 set(ENV{CXX} "${CXX}")
 
 function(run)
@@ -19,7 +22,7 @@ endfunction()
 
 # configure(<folder> <cmake arguments>...)
 function(configure folder)
-  run(${CMAKE_COMMAND} -S "${SOURCE_DIR}/tests/package" -B "${work}/${folder}"
+  run(${CMAKE_COMMAND} -S "${work}/project" -B "${work}/${folder}"
       -G ${GENERATOR} ${ARGN})
 endfunction()
 
