@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "layers/initialization.h"
 #include "train/number_option.h"
 #include "train/trainer.h"
 
@@ -102,6 +103,8 @@ inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {
   options.add("--context", o.model.context, "Longest sequence, in tokens");
   options.add("--norm", o.model.norm, listed(norm_names()));
   options.add("--placement", o.model.placement, listed(placement_names()));
+  options.add("--initialization", o.model.initialization,
+              listed(initialization_names()) + "; empty: what the placement asks for");
   options.add("--position", o.model.position, listed(position_names()));
   options.add("--activation", o.model.activation, listed(activation_names()));
   options.add("--dropout", o.model.dropout, "Of the embeddings and of every sub-layer's output");

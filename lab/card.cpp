@@ -52,7 +52,7 @@ std::string to_text(const std::vector<double>& values) {
   if (!std::ranges::all_of(values, [](double value) { return std::isfinite(value); })) {
     std::string list;
     for (const double value : values)
-      list += (list.empty() ? "" : ", ") + (std::isnan(value) ? "nan" : compact(value));
+      list += (list.empty() ? "" : ", ") + (std::isfinite(value) ? compact(value) : "not finite");
     return list;
   }
   const Spread s = spread(values);

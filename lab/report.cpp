@@ -68,7 +68,7 @@ std::string report(const std::vector<Card>& cards, const std::string& files) {
   for (const Card& card : cards) {
     text += "| " + card.claim + " | [" + verdict_of(card) + "](#" + card.name + ") | ";
     text += card.measured_here
-                ? "[" + card.name + "](" + target(files + "/" + card.name + ".svg") + ") |\n"
+                ? "![" + card.name + "](" + target(files + "/" + card.name + ".svg") + ") |\n"
                 : "|\n";
   }
   text += "\n";

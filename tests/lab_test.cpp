@@ -72,7 +72,7 @@ TEST_CASE("a_verdict_follows_from_the_differences_of_all_seeds") {
   CHECK(spread({1, 2, 3}).deviation == 1);
   CHECK(spread({7}).deviation == 0);
   CHECK(to_text(std::vector<double>{1, 2, 3}) == "2 +- 1 (3)");
-  CHECK(to_text({20, INFINITY, NAN}) == "20.0, inf, nan");
+  CHECK(to_text({20, INFINITY, NAN}) == "20.0, not finite, not finite");
 }
 
 TEST_CASE("a_card_reads_back_from_its_json") {
@@ -225,7 +225,7 @@ TEST_CASE("the_report_shows_every_statement_first_and_then_the_cards") {
   tested.judgement = {Verdict::reversed, {{"loss", {1, 2}}}};
   Card untested{.name = "two", .claim = "B.", .literature = "no", .measured_here = false};
   const std::string page = report({tested, untested}, "plots");
-  const size_t row = page.find("| A. | [reversed](#one) | [one](plots/one.svg) |");
+  const size_t row = page.find("| A. | [reversed](#one) | ![one](plots/one.svg) |");
   const size_t second = page.find("| B. | [not tested here](#two) | |");
   const size_t card = page.find("## one");
   CHECK(row < second);

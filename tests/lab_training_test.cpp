@@ -55,8 +55,8 @@ TEST_CASE("a_line_shows_means_and_single_seeds") {
   const Table doubled = with_log2(table, "batch");
   CHECK(doubled.numbers("log2") == std::vector<double>{2, 3, 2, 3});
   Panel panel;
-  add_line(panel, doubled, "log2", "loss", "a");
-  add_line(panel, doubled, "log2", "loss", "b");
+  add_lines(panel, "a", doubled, "log2", "loss");
+  add_lines(panel, "b", doubled, "log2", "loss");
   REQUIRE(panel.lines.size() == 6);
   CHECK(panel.lines[0].y == std::vector<double>{14, 18});
   CHECK(panel.lines[1].y == std::vector<double>{24, 28});

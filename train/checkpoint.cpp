@@ -121,8 +121,12 @@ ModelFile description_of(const Safetensors& file) {
   model.run = text_of(file, "run");
   read_number(file, "step", model.step);
   model.tensors = static_cast<int64_t>(file.entries().size());
-  for (const Safetensors::Entry& entry : file.entries())
+  for (const Safetensors::Entry& entry : file.entries()) {
     if (entry.dtype == safetensors_name(DType::f64)) model.dtype = DType::f64;
+    double numbers = 1;
+    for (const int64_t size : entry.shape) numbers *= static_cast<double>(size);
+    model.numbers += numbers;
+  }
   return model;
 }
 

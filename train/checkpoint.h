@@ -28,6 +28,7 @@ struct ModelFile {
   // What its tensors say, when it was read:
   DType dtype = DType::f32;
   int64_t tensors = 0;
+  double numbers = 0;  ///< in all tensors
 };
 
 /// What a run needs to go on, beside the weights and the optimizer's tensors.

@@ -104,8 +104,8 @@ Figure draw(const Table& table) {
               .height = 200};
   for (const std::string norm : {"layernorm", "batchnorm"}) {
     const Table runs = with_log2(table.where("norm", norm), "batch");
-    add_line(oscillates, runs, "log2", "oscillation", norm);
-    add_line(steps, runs, "log2", "steps", norm);
+    add_lines(oscillates, norm, runs, "log2", "oscillation");
+    add_lines(steps, norm, runs, "log2", "steps");
   }
   figure.add(oscillates);
   figure.add(steps);

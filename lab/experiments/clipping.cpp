@@ -62,8 +62,8 @@ Figure draw(const Table& table) {
               .height = 260};
   for (const std::string norm : {"layernorm", "batchnorm"})
     for (const double clip : {1.0, 0.1})
-      add_line(panel, table.where("norm", norm).where("clip", clip), "warm-up", "loss",
-               norm + ", clip " + to_text(Cell(clip)));
+      add_lines(panel, norm + ", clip " + to_text(Cell(clip)),
+                table.where("norm", norm).where("clip", clip), "warm-up", "loss");
   figure.add(panel);
   return figure;
 }

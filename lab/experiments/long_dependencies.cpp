@@ -143,8 +143,8 @@ Figure draw(const Table& table) {
              .levels = {guessing},
              .height = 220};
   for (const std::string norm : {"layernorm", "batchnorm", "none"}) {
-    add_line(course, table.where("norm", norm), "distance", "course", norm);
-    add_line(loss, table.where("norm", norm), "distance", "loss", norm);
+    add_lines(course, norm, table.where("norm", norm), "distance", "course");
+    add_lines(loss, norm, table.where("norm", norm), "distance", "loss");
   }
   figure.add(course);
   figure.add(loss);

@@ -1,5 +1,6 @@
 // Batch statistics over long and short lines, and on lines longer than any of training.
 #include <algorithm>
+#include <cmath>
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
@@ -99,7 +100,8 @@ std::vector<double> losses_of(const Laboratory& lab, bool only_short, const std:
   const auto [lower, upper] = thirds(all);
   const ShortLines short_lines(all, lower);
   GPT model(trial.model, seed);
-  train(model, only_short ? static_cast<const Corpus&>(short_lines) : all, trial);
+  const Corpus& trained_on = only_short ? static_cast<const Corpus&>(short_lines) : all;
+  if (train(model, trained_on, trial).diverged) return {NAN, NAN, NAN};
   return {loss_of_lengths(model, all, 0, lower), loss_of_lengths(model, all, lower, upper),
           loss_of_lengths(model, all, upper, context)};
 }
@@ -145,7 +147,7 @@ Figure draw(const Table& table) {
               .y_label = "nats per character",
               .height = 280};
   for (const std::string norm : {"layernorm", "batchnorm"})
-    add_line(panel, table.where("norm", norm), "third", "loss", norm);
+    add_lines(panel, norm, table.where("norm", norm), "third", "loss");
   figure.add(panel);
   return figure;
 }

@@ -100,8 +100,8 @@ Figure draw(const Table& table) {
   for (const Design& design : designs) {
     const Table runs = table.where("design", design.name), shown = on_the_scale(runs);
     const bool all = shown.rows().size() == runs.rows().size();
-    add_line(loss, shown, "depth", "loss", design.name + std::string(all ? "" : " (above 5)"));
-    add_line(gradient, runs, "depth", "gradient", design.name);
+    add_lines(loss, design.name + std::string(all ? "" : " (above 5)"), shown, "depth", "loss");
+    add_lines(gradient, design.name, runs, "depth", "gradient");
   }
   figure.add(loss);
   figure.add(gradient);

@@ -79,8 +79,8 @@ Figure draw(const Table& table) {
                 .y_label = "nats per character",
                 .height = 180};
     for (const std::string norm : {"layernorm", "rmsnorm"})
-      add_line(panel, table.where("placement", placement).where("norm", norm), "shift", "loss",
-               norm);
+      add_lines(panel, norm, table.where("placement", placement).where("norm", norm), "shift",
+                "loss");
     figure.add(panel);
   }
   return figure;

@@ -44,7 +44,7 @@ Figure draw(const Table& table) {
   Panel panel{
       .x_label = "log2 of the rows per batch", .y_label = "nats per character", .height = 280};
   for (const std::string norm : {"layernorm", "batchnorm"})
-    add_line(panel, with_log2(table.where("norm", norm), "batch"), "log2", "loss", norm);
+    add_lines(panel, norm, with_log2(table.where("norm", norm), "batch"), "log2", "loss");
   figure.add(panel);
   return figure;
 }

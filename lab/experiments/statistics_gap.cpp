@@ -1,4 +1,6 @@
 // BatchNorm computes something else in use than in training.
+#include <cmath>
+
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
 #include "train/batch_statistics.h"
@@ -49,6 +51,7 @@ std::vector<std::vector<Cell>> look(const Laboratory& lab, const Setting& settin
     losses.running = losses.recalibrated = evaluate(model, corpus, evaluation_batches);
     losses.batch = evaluate(model, corpus, evaluation_batches, true);
   }
+  if (outcome.diverged) losses = {NAN, NAN, NAN};
   std::vector<std::vector<Cell>> rows;
   for (size_t i = 0; i < tid.size(); ++i)
     rows.push_back({norm, double(batch), double(seed), double(i + 1), tid[i], losses.running,
@@ -108,15 +111,15 @@ Figure draw(const Table& table) {
             .y_label = "standard deviations",
             .height = 200};
   for (const Cell& batch : table.distinct("batch"))
-    add_line(tid, models.where("batch", batch), "position", "tid",
-             to_text(batch) + (batch == Cell(1.0) ? " row" : " rows") + " per batch");
+    add_lines(tid, to_text(batch) + (batch == Cell(1.0) ? " row" : " rows") + " per batch",
+              models.where("batch", batch), "position", "tid");
   Panel loss{.title = "Loss on held-out text by the statistics in use",
              .x_label = "log2 of the rows per batch",
              .y_label = "nats per character",
              .height = 200};
   const Table once = with_log2(models.where("position", 1.0), "batch");
   for (const std::string column : {"running", "of the batch", "recalibrated"})
-    add_line(loss, once, "log2", column, column);
+    add_lines(loss, column, once, "log2", column);
   figure.add(tid);
   figure.add(loss);
   return figure;

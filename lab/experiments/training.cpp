@@ -63,21 +63,4 @@ Table with_log2(const Table& runs, const std::string& x) {
   return result;
 }
 
-void add_line(Panel& panel, const Table& runs, const std::string& x, const std::string& y,
-              const std::string& label) {
-  const auto style = static_cast<int>(
-      std::ranges::count_if(panel.lines, [](const Line& line) { return !line.faint; }));
-  for (const Cell& seed : runs.distinct("seed")) {
-    const Table one = runs.where("seed", seed);
-    panel.lines.push_back(
-        {.x = one.numbers(x), .y = one.numbers(y), .style = style, .faint = true});
-  }
-  Line mean{.label = label, .style = style, .markers = true};
-  for (const Cell& at : runs.distinct(x)) {
-    mean.x.push_back(std::get<double>(at));
-    mean.y.push_back(spread(runs.where(x, at).numbers(y)).mean);
-  }
-  panel.lines.push_back(mean);
-}
-
 }  // namespace tapeformer::lab

@@ -1,11 +1,12 @@
 // What experiments that train models share: runs side by side, what a run that diverged counts for,
-// claims of two parts, and lines over the means of seeds.
+// and claims of two parts.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "lab/experiment.h"
+#include "lab/experiments/lines.h"
 
 namespace tapeformer::lab {
 
@@ -33,9 +34,5 @@ Verdict both(Verdict a, Verdict b);
 
 /// The runs with one more column, "log2": that of column `x`, for an axis of doublings.
 Table with_log2(const Table& runs, const std::string& x);
-
-/// Adds a line of y over x, the means over the seeds, and behind it a faint one for each seed.
-void add_line(Panel& panel, const Table& runs, const std::string& x, const std::string& y,
-              const std::string& label);
 
 }  // namespace tapeformer::lab
