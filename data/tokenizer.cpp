@@ -107,8 +107,11 @@ std::string ByteTokenizer::to_json() const { return R"({"name":"byte"})"; }
 // ---- Characters.
 
 CharacterTokenizer::CharacterTokenizer(std::string_view text) : ascii_(128, -1) {
-  std::vector<bool> seen(0x110000);
-  for_characters(text, [&](char32_t character, int64_t) { seen[character] = true; });
+  std::vector<bool> seen;
+  for_characters(text, [&](char32_t character, int64_t) {
+    if (character >= seen.size()) seen.resize(character + 1);
+    seen[character] = true;
+  });
   for (char32_t character = 0; character < seen.size(); ++character) {
     if (!seen[character]) continue;
     const auto id = static_cast<int32_t>(characters_.size());
