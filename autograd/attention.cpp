@@ -63,7 +63,7 @@ AttentionShape attention_shape(const char* operation, const Tensor& q, const Ten
 }
 
 Tensor new_lse(const Tensor& q, const AttentionShape& shape) {
-  return q.empty_like({shape.batch, shape.heads, shape.queries});
+  return Tensor::empty({shape.batch, shape.heads, shape.queries}, wide(q.dtype()), q.device());
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                              lse);
   record("attention", {q, k, v}, {out},
          [q, k, v, lengths = options.lengths, shape, out, lse](BackwardPass& pass) {
-           write_together<3>(pass, 0, {q, k, v}, [&](const auto& d) {
+           write_together<3>(pass, 0, {q, k, v}, 3, [&](const auto& d) {
              kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out,
                                          lse, pass.gradient(), heads_of(d[0]), heads_of(d[1]),
                                          heads_of(d[2]));

@@ -33,6 +33,7 @@ Moments batch_moments(const Tensor& x, const Tensor& lengths, bool centred) {
   const int64_t rows = count_rows(x, lengths);
   check(rows > 0, "batch_moments: no row of x ", x.shape(),
         " is left, so there are no moments; give at least one sample a length above 0");
+  if (is_16bit(x.dtype())) return batch_moments(widened(x), lengths, centred);
   const Shape channels{x.dim(-1)};
   const Moments moments{centred ? x.empty_like(channels) : Tensor{}, x.empty_like(channels), rows};
   kernels::batch_moments(x, lengths, moments.mean, moments.variance);
@@ -45,6 +46,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments
   check(epsilon >= 0, "batch_norm: epsilon must not be negative, got ", epsilon);
   const Tensor mean = moments.mean, variance = moments.variance;
   check(variance.defined(), "batch_norm: needs a variance; batch_moments() computes one");
+  if (is_16bit(x.dtype()))
+    return cast(
+        batch_norm(widened(x), lengths, moments, constant, widened(gamma), widened(beta), epsilon),
+        x.dtype());
   check_channels("batch_norm", "the variance", x, variance);
   check_channels("batch_norm", "the mean", x, mean);
   check_channels("batch_norm", "gamma", x, gamma);
@@ -52,7 +57,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments
   const Tensor y = x.empty_like();
   kernels::batch_norm_forward(x, mean, variance, epsilon, gamma, beta, y);
   record("batch_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
-    write_together<3>(pass, 0, {x, gamma, beta}, [&](const auto& d) {
+    write_together<3>(pass, 0, {x, gamma, beta}, 1, [&](const auto& d) {
       kernels::batch_norm_backward(pass.gradient(), x, lengths, mean, variance, epsilon, constant,
                                    gamma, d[0], d[1], d[2]);
     });

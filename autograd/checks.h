@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-/// Throws unless the dtype is f32 or f64, naming the operation and the cure.
+/// Throws for integers, naming the operation and the cure.
 inline void check_floating(const char* operation, DType dtype) {
   dispatch_floating(operation, dtype, [](auto) {});
 }

@@ -23,19 +23,26 @@ inline Destination as_rows(const Destination& destination) {
 /// For a kernel that computes the gradients of several inputs at once: calls kernel(destinations)
 /// with those of the record's inputs first, first + 1 ... Two of them may be the same tensor, with
 /// one gradient, and that cannot be written twice at once: then each gets memory of its own, and
-/// their sum is made afterwards.
+/// their sum is made afterwards. From inputs[wide_from] on the destinations are wide.
 template <size_t n, class F>
 void write_together(BackwardPass& pass, size_t first, const std::array<Tensor, n>& inputs,
-                    const F& kernel) {
+                    size_t wide_from, const F& kernel) {
   bool shared = false;
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j)
       shared |=
           needs_gradient(inputs[i]) && inputs[i].gradient_state() == inputs[j].gradient_state();
   std::array<Destination, n> destinations;
-  for (size_t i = 0; i < n; ++i)
-    if (pass.needs(first + i))
-      destinations[i] = shared ? Destination{inputs[i].empty_like()} : pass.destination(first + i);
+  for (size_t i = 0; i < n; ++i) {
+    if (!pass.needs(first + i)) continue;
+    const Tensor& x = inputs[i];
+    if (shared)
+      destinations[i] = {
+          Tensor::empty(x.shape(), i < wide_from ? x.dtype() : wide(x.dtype()), x.device())};
+    else
+      destinations[i] =
+          i < wide_from ? pass.destination(first + i) : pass.wide_destination(first + i);
+  }
   kernel(destinations);
   if (!shared) return;
   for (size_t i = 0; i < n; ++i) pass.pass_on(first + i, destinations[i].tensor);

@@ -64,6 +64,7 @@ Tensor pow(const Tensor& a, const Tensor& b) { return binary("pow", a, b, Binary
 
 Tensor pow(const Tensor& x, double exponent) {
   check_floating("pow", x);
+  if (is_16bit(x.dtype())) return cast(pow(widened(x), exponent), x.dtype());
   const Tensor y = x.empty_like();
   kernels::power_forward(x, exponent, y);
   record("pow", {x}, {y}, [x, exponent](BackwardPass& pass) {
@@ -142,19 +143,14 @@ Tensor dropout(const Tensor& x, double p, bool training) {
 
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  for (const DType each : {x.dtype(), dtype})
-    if (each != DType::i32) check_floating("cast", each);
   check(dtype != DType::i32 || !needs_gradient(x),
         "cast: integers carry no gradient; use cast(x.detach(), DType::i32)");
   const Tensor y = Tensor::empty(x.shape(), dtype, x.device());
   kernels::copy(x, y);
-  record("cast", {x}, {y}, [from = x.dtype()](BackwardPass& pass) {
-    const Tensor& dy = pass.gradient();
-    const Tensor dx = Tensor::empty(dy.shape(), from, dy.device());
-    kernels::copy(dy, dx);
-    pass.pass_on(0, dx);
-  });
+  record("cast", {x}, {y}, [](BackwardPass& pass) { pass.pass_on(0, pass.gradient()); });
   return y;
 }
+
+Tensor widened(const Tensor& x) { return x.defined() ? cast(x, wide(x.dtype())) : x; }
 
 }  // namespace tapeformer

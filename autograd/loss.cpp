@@ -27,20 +27,26 @@ void check_targets(const char* operation, const Tensor& x, int64_t classes, cons
 
 // What a loss over rows needs: how many rows count, and the loss of each.
 struct RowLosses {
-  Tensor targets, count, each;
+  Tensor targets, count, each, divisor;
   CrossEntropyOptions options;
 
   RowLosses(const Tensor& like, const Tensor& targets, const CrossEntropyOptions& options)
       : targets(targets.view({targets.numel()})),
-        count(like.empty_like(Shape{1})),
-        each(like.empty_like({targets.numel()})),
+        count(Tensor::empty({1}, wide(like.dtype()), like.device())),
+        each(count.empty_like({targets.numel()})),
         options(options) {
     kernels::count_targets(targets, options.ignore_index, count);
+    // An f16 could not hold the small ones of dlogits / count: backward divides there.
+    if (like.dtype() == DType::f16) divisor = Tensor::full({1}, 1, count.dtype(), like.device());
   }
   /// Rows [begin, end), whose scores are `logits`.
   void compute(int64_t begin, int64_t end, const Tensor& logits, const Tensor& dlogits) const {
-    kernels::cross_entropy(logits, targets.rows(begin, end), count, options.ignore_index,
-                           options.smoothing, each.rows(begin, end), dlogits);
+    kernels::cross_entropy(logits, targets.rows(begin, end), divisor.defined() ? divisor : count,
+                           options.ignore_index, options.smoothing, each.rows(begin, end), dlogits);
+  }
+  /// What dlogits, given the gradient of the mean, is to be multiplied with.
+  double scale_of(const Tensor& gradient) const {
+    return divisor.defined() ? gradient.item() / count.item() : gradient.item();
   }
   Tensor mean() const {
     const Tensor total = each.empty_like(Shape{}), result = each.empty_like(Shape{});
@@ -69,7 +75,7 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
   const Tensor y = table.empty_like(shape);
   kernels::embedding_forward(table, indices, y);
   record("embedding", {table}, {y}, [indices](BackwardPass& pass) {
-    kernels::embedding_backward(pass.gradient(), indices, pass.destination(0));
+    kernels::embedding_backward(pass.gradient(), indices, pass.wide_destination(0));
   });
   return y;
 }
@@ -78,6 +84,7 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
                      const CrossEntropyOptions& options) {
   check_floating("cross_entropy", logits);
+  if (is_16bit(logits.dtype())) return cross_entropy(widened(logits), targets, options);
   check(logits.rank() >= 1 && logits.dim(-1) >= 1,
         "cross_entropy: logits must be [.., V] with V > 0, got ", logits.shape());
   check_targets("cross_entropy", logits, logits.dim(-1), targets, options);
@@ -93,22 +100,30 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 
 namespace {
 
-// All logits at once, their gradient in the same memory; backward multiplies:
+// Logits of x's rows, wide, and memory for their gradient in x's dtype: the same, if it can be.
+struct Logits {
+  Tensor values, gradients;
+  Logits(const Tensor& x, int64_t rows, int64_t classes)
+      : values(Tensor::empty({rows, classes}, wide(x.dtype()), x.device())),
+        gradients(is_16bit(x.dtype()) ? x.empty_like({rows, classes}) : values) {}
+};
+
+// All logits at once; backward multiplies:
 // dx = dlogits W, dW = dlogits^T x.
 Tensor project_whole(const Tensor& x, const Tensor& weight, const RowLosses& losses) {
   const Tensor rows = as_rows(x);
   const int64_t N = rows.dim(0);
-  const Tensor logits = x.empty_like({N, weight.dim(0)});
+  const Logits logits(x, N, weight.dim(0));
   const bool records = recording({x, weight});
-  kernels::matmul(rows, false, weight, true, 1.0, Destination{logits});
-  losses.compute(0, N, logits, records ? logits : Tensor{});
+  kernels::matmul(rows, false, weight, true, 1.0, Destination{logits.values});
+  losses.compute(0, N, logits.values, records ? logits.gradients : Tensor{});
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss},
-         [rows, weight, dlogits = logits](BackwardPass& pass) {
-           const double scale = pass.gradient().item();
+         [rows, weight, losses, dlogits = logits.gradients](BackwardPass& pass) {
+           const double scale = losses.scale_of(pass.gradient());
            if (const Destination dx = as_rows(pass.destination(0)))
              kernels::matmul(dlogits, false, weight, false, scale, dx);
-           if (const Destination dweight = pass.destination(1))
+           if (const Destination dweight = pass.wide_destination(1))
              kernels::matmul(dlogits, true, rows, false, scale, dweight);
          });
   return loss;
@@ -122,21 +137,24 @@ Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses&
   const int64_t N = rows.dim(0);
   const bool records = recording({x, weight});
   const Tensor dx = records && needs_gradient(x) ? rows.empty_like() : Tensor{};
-  const Tensor dweight = records && needs_gradient(weight) ? weight.empty_like() : Tensor{};
-  const Tensor buffer = x.empty_like({chunk, weight.dim(0)});
+  Tensor dweight;
+  if (records && needs_gradient(weight))
+    dweight = Tensor::empty(weight.shape(), wide(weight.dtype()), weight.device());
+  const Logits buffer(x, chunk, weight.dim(0));
   for (int64_t begin = 0; begin < N; begin += chunk) {
     const int64_t end = std::min(N, begin + chunk);
-    const Tensor some = rows.rows(begin, end), logits = buffer.rows(0, end - begin);
+    const Tensor some = rows.rows(begin, end), logits = buffer.values.rows(0, end - begin);
+    const Tensor dlogits = buffer.gradients.rows(0, end - begin);
     kernels::matmul(some, false, weight, true, 1.0, Destination{logits});
-    losses.compute(begin, end, logits, records ? logits : Tensor{});
+    losses.compute(begin, end, logits, records ? dlogits : Tensor{});
     if (dx.defined())
-      kernels::matmul(logits, false, weight, false, 1.0, Destination{dx.rows(begin, end)});
+      kernels::matmul(dlogits, false, weight, false, 1.0, Destination{dx.rows(begin, end)});
     if (dweight.defined())
-      kernels::matmul(logits, true, some, false, 1.0, Destination{dweight, begin > 0});
+      kernels::matmul(dlogits, true, some, false, 1.0, Destination{dweight, begin > 0});
   }
   const Tensor loss = losses.mean();
-  record("linear_cross_entropy", {x, weight}, {loss}, [dx, dweight](BackwardPass& pass) {
-    const double scale = pass.gradient().item();
+  record("linear_cross_entropy", {x, weight}, {loss}, [losses, dx, dweight](BackwardPass& pass) {
+    const double scale = losses.scale_of(pass.gradient());
     pass.pass_on_scaled(0, dx, scale);
     pass.pass_on_scaled(1, dweight, scale);
   });
@@ -156,7 +174,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   const int64_t N = shape_of_rows(x).numel(), V = weight.dim(0);
   check_targets("linear_cross_entropy", x, V, targets, options);
   const RowLosses losses(x, targets, options);
-  const size_t row_bytes = V * size_of(x.dtype());
+  const size_t row_bytes = V * size_of(wide(x.dtype()));
   const auto fitting = static_cast<int64_t>(std::max<size_t>(1, chunk_bytes / row_bytes));
   if (N <= fitting) return project_whole(x, weight, losses);
   const int64_t chunks = (N + fitting - 1) / fitting;

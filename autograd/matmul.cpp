@@ -92,9 +92,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Activat
            const Tensor dz = activated ? dy.empty_like() : dy;
            kernels::bias_activation_backward(as_rows(dy), activated ? as_rows(z) : z, activation,
                                              activated ? as_rows(dz) : Tensor{},
-                                             pass.destination(2));
+                                             pass.wide_destination(2));
            product_into(as_rows(dz), false, weight, false, as_rows(pass.destination(0)));
-           product_into(as_rows(dz), true, rows, false, pass.destination(1));
+           product_into(as_rows(dz), true, rows, false, pass.wide_destination(1));
          });
   return y;
 }

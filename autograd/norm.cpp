@@ -29,7 +29,9 @@ void check_scalar(const char* operation, const char* name, const Tensor& x, cons
 }
 
 // One number for each row.
-Tensor empty_statistics(const Tensor& x) { return x.empty_like({x.numel() / x.dim(-1)}); }
+Tensor empty_statistics(const Tensor& x) {
+  return Tensor::empty({x.numel() / x.dim(-1)}, wide(x.dtype()), x.device());
+}
 
 // Backward of sum = alpha residual + x (inputs 0 and 1) and y = norm(sum) (outputs 0 and 1).
 // norm_backward(dy, dsum, ds) computes ds = dsum + the gradient through the norm; dx is ds and
@@ -54,7 +56,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
   const Tensor y = x.empty_like(), mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, Tensor{}, 1.0, gamma, beta, epsilon, Tensor{}, y, mean, rstd);
   record("layer_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
-    write_together<3>(pass, 0, {x, gamma, beta}, [&](const auto& d) {
+    write_together<3>(pass, 0, {x, gamma, beta}, 1, [&](const auto& d) {
       kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, detached, Tensor{}, d[0],
                                    d[1], d[2]);
     });
@@ -67,7 +69,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
   const Tensor y = x.empty_like(), rstd = empty_statistics(x);
   kernels::rms_norm_forward(x, Tensor{}, 1.0, gamma, epsilon, Tensor{}, y, rstd);
   record("rms_norm", {x, gamma}, {y}, [=](BackwardPass& pass) {
-    write_together<2>(pass, 0, {x, gamma}, [&](const auto& d) {
+    write_together<2>(pass, 0, {x, gamma}, 1, [&](const auto& d) {
       kernels::rms_norm_backward(pass.gradient(), x, gamma, rstd, Tensor{}, d[0], d[1]);
     });
   });
@@ -85,7 +87,7 @@ SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
          [alpha, sum, gamma, beta, mean, rstd, detached](BackwardPass& pass) {
            add_norm_backward(pass, alpha,
                              [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
-                               write_together<2>(pass, 2, {gamma, beta}, [&](const auto& d) {
+                               write_together<2>(pass, 2, {gamma, beta}, 0, [&](const auto& d) {
                                  kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, detached,
                                                               dsum, ds, d[0], d[1]);
                                });
@@ -102,10 +104,11 @@ SumAndNorm add_rms_norm(const Tensor& residual, const Tensor& x, double alpha, c
   kernels::rms_norm_forward(x, residual, alpha, gamma, epsilon, sum, y, rstd);
   record("add_rms_norm", {residual, x, gamma}, {sum, y},
          [alpha, sum, gamma, rstd](BackwardPass& pass) {
-           add_norm_backward(
-               pass, alpha, [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
-                 kernels::rms_norm_backward(dy, sum, gamma, rstd, dsum, ds, pass.destination(2));
-               });
+           add_norm_backward(pass, alpha,
+                             [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
+                               kernels::rms_norm_backward(dy, sum, gamma, rstd, dsum, ds,
+                                                          pass.wide_destination(2));
+                             });
          });
   return {sum, y};
 }
@@ -113,10 +116,11 @@ SumAndNorm add_rms_norm(const Tensor& residual, const Tensor& x, double alpha, c
 Tensor scale_norm(const Tensor& x, const Tensor& g, double epsilon) {
   check_norm("scale_norm", x, {}, {}, epsilon);
   check_scalar("scale_norm", "g", x, g);
+  if (is_16bit(x.dtype())) return cast(scale_norm(widened(x), widened(g), epsilon), x.dtype());
   const Tensor y = x.empty_like(), rnorm = empty_statistics(x);
   kernels::scale_norm_forward(x, g, epsilon, y, rnorm);
   record("scale_norm", {x, g}, {y}, [=](BackwardPass& pass) {
-    write_together<2>(pass, 0, {x, g}, [&](const auto& d) {
+    write_together<2>(pass, 0, {x, g}, 1, [&](const auto& d) {
       kernels::scale_norm_backward(pass.gradient(), x, g, epsilon, rnorm, d[0], d[1]);
     });
   });
@@ -128,10 +132,12 @@ Tensor dyt(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tens
   check_scalar("dyt", "alpha", x, alpha);
   check(gamma.defined() && beta.defined(), "dyt: needs gamma and beta [", x.dim(-1),
         "]; give ones and zeros where none is meant");
+  if (is_16bit(x.dtype()))
+    return cast(dyt(widened(x), widened(alpha), widened(gamma), widened(beta)), x.dtype());
   const Tensor y = x.empty_like();
   kernels::dyt_forward(x, alpha, gamma, beta, y);
   record("dyt", {x, alpha, gamma, beta}, {y}, [x, alpha, gamma, beta](BackwardPass& pass) {
-    write_together<4>(pass, 0, {x, alpha, gamma, beta}, [&](const auto& d) {
+    write_together<4>(pass, 0, {x, alpha, gamma, beta}, 1, [&](const auto& d) {
       kernels::dyt_backward(pass.gradient(), x, alpha, gamma, d[0], d[1], d[2], d[3]);
     });
   });

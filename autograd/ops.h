@@ -39,8 +39,10 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// Zeroes each element with probability p and divides the others by 1 - p (Srivastava et al. 2014);
 /// the identity when not training. Draws its key from the RandomScope. 0 <= p < 1.
 Tensor dropout(const Tensor& x, double p, bool training = true);
-/// x in another floating dtype.
+/// x in another dtype; to i32 only without a gradient.
 Tensor cast(const Tensor& x, DType dtype);
+/// x as f32 where it is of a 16-bit dtype, else x itself; undefined stays undefined.
+Tensor widened(const Tensor& x);
 
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }

@@ -66,6 +66,7 @@ Tensor mean(const Tensor& x) {
 
 Tensor max(const Tensor& x) {
   check_floating("max", x);
+  if (is_16bit(x.dtype())) return cast(max(widened(x)), x.dtype());
   return largest(x, flat(x), 0, Shape{});
 }
 
@@ -82,6 +83,7 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim) {
 
 Tensor max(const Tensor& x, int dim, bool keep_dim) {
   check_floating("max", x);
+  if (is_16bit(x.dtype())) return cast(max(widened(x), dim, keep_dim), x.dtype());
   dim = check_dimension("max", x.shape(), dim);
   return largest(x, x, dim, reduced(x.shape(), dim, keep_dim));
 }

@@ -10,6 +10,8 @@ template <class F>
 Tensor over_dimension(const char* operation, const Tensor& x, int dim, const F& over_last) {
   check_floating(operation, x);
   const int index = check_dimension(operation, x.shape(), dim);
+  if (is_16bit(x.dtype()))
+    return cast(over_dimension(operation, widened(x), dim, over_last), x.dtype());
   if (index == x.rank() - 1) return over_last(x);
   return transpose(over_last(transpose(x, index, -1)), index, -1);
 }

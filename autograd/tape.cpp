@@ -14,7 +14,8 @@ Gradient* gradient_of(const Tensor& x) { return static_cast<Gradient*>(x.gradien
 Gradient* new_gradient(const Tensor& x, uint64_t tape) {
   auto* gradient = new Gradient;
   gradient->shape = x.shape();
-  gradient->dtype = x.dtype();
+  gradient->dtype = tape == 0 ? wide(x.dtype()) : x.dtype();
+  gradient->value_dtype = x.dtype();
   gradient->device = x.device();
   gradient->tape = tape;
   return gradient;
@@ -65,9 +66,7 @@ size_t BackwardPass::bytes() const {
   return sum;
 }
 
-Destination BackwardPass::destination(size_t i) {
-  if (!inputs_[i]) return {};
-  Gradient& gradient = *inputs_[i];
+Destination BackwardPass::destination_of(Gradient& gradient) {
   const bool accumulate = gradient.written;
   if (!gradient.value.defined()) {
     gradient.value = Tensor::empty(gradient.shape, gradient.dtype, gradient.device);
@@ -78,6 +77,30 @@ Destination BackwardPass::destination(size_t i) {
   return {gradient.value, accumulate};
 }
 
+Destination BackwardPass::destination_in(DType dtype, size_t i) {
+  Gradient& gradient = *inputs_[i];
+  settle(&gradient);
+  if (dtype == gradient.dtype) return destination_of(gradient);
+  conversions_.push_back({&gradient, Tensor::empty(gradient.shape, dtype, gradient.device)});
+  return {conversions_.back().contribution};
+}
+
+Destination BackwardPass::destination(size_t i) {
+  return inputs_[i] ? destination_in(inputs_[i]->value_dtype, i) : Destination{};
+}
+
+Destination BackwardPass::wide_destination(size_t i) {
+  return inputs_[i] ? destination_in(wide(inputs_[i]->value_dtype), i) : Destination{};
+}
+
+void BackwardPass::settle(const Gradient* only) {
+  std::erase_if(conversions_, [&](const Conversion& conversion) {
+    if (only && conversion.gradient != only) return false;
+    kernels::affine(conversion.contribution, 1, 0, destination_of(*conversion.gradient));
+    return true;
+  });
+}
+
 void BackwardPass::pass_on(size_t i, const Tensor& contribution) {
   pass_on_scaled(i, contribution, 1);
 }
@@ -85,11 +108,12 @@ void BackwardPass::pass_on(size_t i, const Tensor& contribution) {
 void BackwardPass::pass_on_scaled(size_t i, const Tensor& contribution, double scale) {
   if (!inputs_[i] || !contribution.defined()) return;
   Gradient& gradient = *inputs_[i];
+  settle(&gradient);
   check(contribution.numel() == gradient.shape.numel(), "pass_on: a gradient of shape ",
         contribution.shape(), " for an input of shape ", gradient.shape);
   const bool share = gradient.tape != 0 && !gradient.written && scale == 1 &&
                      contribution.dtype() == gradient.dtype;
-  if (!share) return kernels::affine(contribution, scale, 0, destination(i));
+  if (!share) return kernels::affine(contribution, scale, 0, destination_of(gradient));
   gradient.value =
       contribution.shape() == gradient.shape ? contribution : contribution.view(gradient.shape);
   gradient.written = true;
@@ -180,6 +204,7 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
     const size_t bytes = on_backward ? pass.bytes() : 0;
     if (on_backward) on_backward(record.operation, bytes, false);
     record.backward(pass);
+    pass.settle();
     for (const auto& output : outputs) output->value = {};
     if (on_backward) on_backward(record.operation, bytes, true);
   }

@@ -25,7 +25,8 @@ namespace tapeformer {
 /// operation.
 struct Gradient : GradientState {
   Shape shape;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;        // of the gradient: f32 for a 16-bit leaf
+  DType value_dtype = DType::f32;  // of the tensor
   Device device = Device::cpu;
   uint64_t tape = 0;     // id of the tape that recorded it; 0 for a leaf
   Tensor value;          // undefined until the first contribution, unless memory was assigned
@@ -37,8 +38,8 @@ struct Gradient : GradientState {
 Tensor requires_gradient(const Tensor& x);
 /// True when x is a leaf or the output of a recorded operation.
 inline bool needs_gradient(const Tensor& x) { return x.gradient_state() != nullptr; }
-/// The gradient of a leaf; undefined while no backward has written it. It is the buffer itself: the
-/// next backward changes it. Throws unless x is a leaf.
+/// The gradient of a leaf, f32 for a 16-bit one; undefined while no backward has written it. It is
+/// the buffer itself: the next backward changes it. Throws unless x is a leaf.
 Tensor gradient(const Tensor& x);
 /// Marks a leaf's gradient unwritten: the next contribution overwrites it.
 void zero_gradient(const Tensor& x);
@@ -51,8 +52,10 @@ class BackwardPass {
   bool needs(size_t i) const;
   /// Where to put the gradient of input i: write to it or add to it, as it says; empty when that
   /// input needs none. Ask once per contribution, and contribute before asking for the next: two
-  /// inputs may be one tensor.
+  /// inputs may be one tensor. It has the input's dtype.
   Destination destination(size_t i);
+  /// The same in f32 where the input is of a 16-bit dtype: for kernels that sum over much.
+  Destination wide_destination(size_t i);
   /// Contributes `contribution`, which has as many elements as input i, without copying where it
   /// can.
   void pass_on(size_t i, const Tensor& contribution);
@@ -65,7 +68,18 @@ class BackwardPass {
   size_t bytes() const;
   BackwardPass(std::span<Ref<Gradient>> inputs, std::span<Ref<Gradient>> outputs)
       : inputs_(inputs), outputs_(outputs) {}
+  Destination destination_in(DType dtype, size_t i);
+  /// Where to put a contribution in the gradient's own dtype.
+  static Destination destination_of(Gradient& gradient);
+  /// Adds what was written in another dtype than the gradient's: for `only`, or for all inputs.
+  void settle(const Gradient* only = nullptr);
+
+  struct Conversion {
+    Gradient* gradient;
+    Tensor contribution;
+  };
   std::span<Ref<Gradient>> inputs_, outputs_;
+  std::vector<Conversion> conversions_;
 };
 
 using BackwardFunction = std::function<void(BackwardPass&)>;

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "bench/floor.h"
-#include "core/cpu/gemm_bf16.h"
+#include "core/cpu/gemm16.h"
 #include "core/threads.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -78,7 +78,7 @@ struct Operands16 {
   static Tensor rounded(const Tensor& from) {
     const Tensor to = Tensor::empty(from.shape(), DType::bf16);
     for (int64_t i = 0; i < from.numel(); ++i)
-      static_cast<bf16*>(to.raw())[i] = to_bf16(from.data<float>()[i]);
+      static_cast<bf16*>(to.raw())[i] = bf16(from.data<float>()[i]);
     return to;
   }
 };

@@ -21,7 +21,7 @@ using namespace tapeformer::bench;
 namespace {
 
 struct Options {
-  std::string setting = "tiny", json;
+  std::string setting = "tiny", dtype = "f32", json;
   int rounds = 3, threads = 0;
   double seconds = 1.5;
   bool all_threads = false, verbose = false;
@@ -73,7 +73,7 @@ std::vector<Measurement> measure(const Setting& setting, const Options& options,
   std::vector<Measurement> measurements;
   for (const int threads : counts) measurements.emplace_back().threads = threads;
 
-  Training training(setting);
+  Training training(setting, "layernorm", find_dtype(options.dtype));
   for (int i = 0; i < 3; ++i) training.step();
   for (int round = 0; round < options.rounds; ++round) {
     for (Measurement& m : measurements) m.run_steps(training, options.seconds);
@@ -93,9 +93,11 @@ std::vector<Measurement> measure(const Setting& setting, const Options& options,
 
 // ---------------------------------------------------------------- what is printed
 
-void print_steps(const Setting& s, const std::vector<Measurement>& measurements) {
-  std::printf("%s: %ld layers, %ld heads, %ld channels, context %ld, batch %ld, %ld symbols\n",
-              s.name.c_str(), s.layers, s.heads, s.channels, s.context, s.batch, s.vocabulary);
+void print_steps(const Setting& s, const std::string& dtype,
+                 const std::vector<Measurement>& measurements) {
+  std::printf("%s: %ld layers, %ld heads, %ld channels, context %ld, batch %ld, %ld symbols, %s\n",
+              s.name.c_str(), s.layers, s.heads, s.channels, s.context, s.batch, s.vocabulary,
+              dtype.c_str());
   std::printf("%7s %9s %9s %9s %9s %9s %9s %6s %9s %8s\n", "threads", "tokens/s", "forward",
               "backward", "optimizer", "step ms", "floor ms", "ratio", "GFLOP/s", "of peak");
   for (const Measurement& m : measurements)
@@ -126,9 +128,10 @@ void print_floor(const Floor& floor, int threads) {
               floor.traffic_ms());
 }
 
-void write_json(std::ostream& out, const Setting& setting, const Measurement& m,
-                const Memory& memory) {
+void write_json(std::ostream& out, const Setting& setting, const std::string& dtype,
+                const Measurement& m, const Memory& memory) {
   const nlohmann::json json = {{"setting", setting.name},
+                               {"dtype", dtype},
                                {"threads", m.threads},
                                {"tokens_per_second", 1000 * setting.tokens() / m.step_ms()},
                                {"forward_ms", median(m.forward)},
@@ -159,11 +162,11 @@ void run(const Options& options) {
   check(!json.fail(), "cannot write ", options.json);
   Memory memory;
   const std::vector<Measurement> measurements = measure(setting, options, memory);
-  print_steps(setting, measurements);
+  print_steps(setting, options.dtype, measurements);
   print_machine(measurements, memory);
   for (const Measurement& m : measurements) {
     if (options.verbose) print_floor(*m.floor, m.threads);
-    if (m.threads == threads && json.is_open()) write_json(json, setting, m, memory);
+    if (m.threads == threads && json.is_open()) write_json(json, setting, options.dtype, m, memory);
   }
 }
 
@@ -174,6 +177,8 @@ int main(int argc, char** argv) {
   CLI::App app("Times training steps of a GPT beside the floor of their matrix products");
   app.option_defaults()->always_capture_default();
   app.add_option("--setting", options.setting, "tiny, baby, gpt2 or gpt2-256");
+  app.add_option("--dtype", options.dtype,
+                 "Of the model: f32, f64, bf16 or f16; the floor is f32's");
   app.add_option("--json", options.json, "Also write the medians to this file");
   app.add_option("--rounds", options.rounds, "Rounds of steps and floor, alternating")
       ->check(CLI::PositiveNumber);

@@ -14,10 +14,11 @@ namespace tapeformer::bench {
 /// A model in training, on batches of random tokens.
 class Training {
  public:
-  explicit Training(const Setting& setting, const std::string& norm = "layernorm")
+  explicit Training(const Setting& setting, const std::string& norm = "layernorm",
+                    DType dtype = DType::f32)
       : setting_(setting),
         model_(with_norm(setting.config(), norm)),
-        parameters_(model_),
+        parameters_(in_dtype(model_, dtype)),
         optimizer_(parameters_, {.beta2 = 0.99, .weight_decay = 0.1}),
         random_({1, Purpose::batches}) {}
 
@@ -50,6 +51,10 @@ class Training {
   static TransformerConfig with_norm(TransformerConfig config, const std::string& norm) {
     config.norm = norm;
     return config;
+  }
+  static GPT& in_dtype(GPT& model, DType dtype) {
+    if (dtype != DType::f32) convert(model, dtype);
+    return model;
   }
   Tensor draw_tokens() {
     const Tensor tokens = Tensor::empty({setting_.batch, setting_.context}, DType::i32);

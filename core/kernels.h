@@ -6,6 +6,9 @@
 // Destination is overwritten or added to. "Optional" tensors may be undefined. Shape letters:
 // B batch, T time, S time of keys, C channels, H heads, D head size, V vocabulary, N rows.
 // Every sum runs in an order that depends on the shapes alone, never on the number of threads.
+// Where tensors are of a 16-bit dtype, arithmetic is f32, and so are statistics (mean, rstd, lse),
+// losses, and the gradients of parameters: of weights as results of matmul, of gains, shifts, biases
+// and tables. A kernel that says "wide" takes f32 and f64 only.
 #pragma once
 
 #include "core/random.h"
@@ -64,7 +67,7 @@ namespace kernels {
 TAPEFORMER_KERNEL(fill, const Tensor& x, double value)
 /// y = x, converted to y's dtype. Same number of elements.
 TAPEFORMER_KERNEL(copy, const Tensor& x, const Tensor& y)
-/// y (+)= scale * x + shift.
+/// y (+)= scale * x + shift, converted to y's dtype.
 TAPEFORMER_KERNEL(affine, const Tensor& x, double scale, double shift, const Destination& y)
 
 enum class Unary { exp, log, sqrt, tanh, sigmoid, relu, gelu, gelu_tanh, silu };
@@ -80,7 +83,7 @@ TAPEFORMER_KERNEL(unary_forward, const Tensor& x, const Tensor& y, Unary f)
 /// optional.
 TAPEFORMER_KERNEL(unary_backward, const Tensor& dy, const Tensor& x, const Tensor& y, Unary f,
                   const Destination& dx)
-/// y = x^exponent.
+/// Wide: y = x^exponent.
 TAPEFORMER_KERNEL(power_forward, const Tensor& x, double exponent, const Tensor& y)
 /// dx (+)= dy exponent x^(exponent - 1).
 TAPEFORMER_KERNEL(power_backward, const Tensor& dy, const Tensor& x, double exponent,
@@ -116,12 +119,12 @@ TAPEFORMER_KERNEL(fill_uniform, const Tensor& x, double low, double high, Random
 TAPEFORMER_KERNEL(sum_forward, const Tensor& x, int dim, double scale, const Destination& y)
 /// dx (+)= scale * dy, repeated along `dim`. dx has the shape of x.
 TAPEFORMER_KERNEL(sum_backward, const Tensor& dy, int dim, double scale, const Destination& dx)
-/// y = max over `dim`; index (i32, y's shape) is the first place that attains it. NaN wins.
+/// Wide: y = max over `dim`; index (i32, y's shape) is the first place that attains it. NaN wins.
 TAPEFORMER_KERNEL(max_forward, const Tensor& x, int dim, const Tensor& y, const Tensor& index)
-/// dx (+)= dy at index, 0 elsewhere.
+/// Wide: dx (+)= dy at index, 0 elsewhere.
 TAPEFORMER_KERNEL(max_backward, const Tensor& dy, const Tensor& index, int dim,
                   const Destination& dx)
-/// y [1] = sum of x^2, accumulated in f64 over fixed chunks.
+/// y [1] = sum of x^2, accumulated in f64 over fixed chunks. y is wide.
 TAPEFORMER_KERNEL(sum_of_squares, const Tensor& x, const Tensor& y)
 
 /// y (+)= x with dimensions rearranged: dimension i of y is dimension order[i] of x.
@@ -137,6 +140,7 @@ TAPEFORMER_KERNEL(slice_backward, const Tensor& dy, int dim, int64_t start, cons
 
 /// c [.., m, n] (+)= alpha * op(a) op(b), where op transposes the last two dimensions on request.
 /// Leading dimensions of a, b and c are equal; b (or a) may be two-dimensional and serves them all.
+/// c has the dtype of a and b, or is f32 where they are of a 16-bit one.
 TAPEFORMER_KERNEL(matmul, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
                   double alpha, const Destination& c)
 
@@ -145,7 +149,7 @@ enum class Activation { none, relu, gelu, gelu_tanh, silu };
 /// is what backward needs when there is an activation; with Activation::none only y is written.
 TAPEFORMER_KERNEL(linear_forward, const Tensor& x, const Tensor& weight, const Tensor& bias,
                   Activation activation, const Tensor& z, const Tensor& y)
-/// dz = dy activation'(z) (written when defined; not for Activation::none);
+/// dz = dy activation'(z), optional for Activation::none alone, where it is dy;
 /// dbias (+)= sum over rows of dz.
 TAPEFORMER_KERNEL(bias_activation_backward, const Tensor& dy, const Tensor& z,
                   Activation activation, const Tensor& dz, const Destination& dbias)
@@ -159,7 +163,7 @@ TAPEFORMER_KERNEL(swiglu_backward, const Tensor& dy, const Tensor& x, const Dest
 /// Layer norm (Ba et al. 2016, eq. 4) of s = alpha * residual + x over the last dimension:
 ///   mu = mean(s), v = mean((s - mu)^2), r = 1 / sqrt(v + epsilon), y = gamma (s - mu) r + beta.
 /// residual, sum, gamma and beta are optional; without a residual s = x. mean and rstd [N] are kept
-/// for backward in f32 (f64 for f64).
+/// for backward.
 TAPEFORMER_KERNEL(layer_norm_forward, const Tensor& x, const Tensor& residual, double alpha,
                   const Tensor& gamma, const Tensor& beta, double epsilon, const Tensor& sum,
                   const Tensor& y, const Tensor& mean, const Tensor& rstd)
@@ -184,7 +188,7 @@ TAPEFORMER_KERNEL(rms_norm_backward, const Tensor& dy, const Tensor& s, const Te
                   const Tensor& rstd, const Tensor& dsum, const Destination& ds,
                   const Destination& dgamma)
 
-/// ScaleNorm (Nguyen & Salazar 2019, eq. 5), with one gain g [1] for all channels:
+/// Wide: ScaleNorm (Nguyen & Salazar 2019, eq. 5), with one gain g [1] for all channels:
 ///   r = 1 / max(|x|, epsilon), |x| the Euclidean norm of a row, y = g x r.
 /// rnorm [N] = r.
 TAPEFORMER_KERNEL(scale_norm_forward, const Tensor& x, const Tensor& g, double epsilon,
@@ -195,7 +199,7 @@ TAPEFORMER_KERNEL(scale_norm_forward, const Tensor& x, const Tensor& g, double e
 TAPEFORMER_KERNEL(scale_norm_backward, const Tensor& dy, const Tensor& x, const Tensor& g,
                   double epsilon, const Tensor& rnorm, const Destination& dx, const Destination& dg)
 
-/// Dynamic tanh (Zhu et al. 2025, eq. 1), alpha [1]: y = gamma tanh(alpha x) + beta.
+/// Wide: dynamic tanh (Zhu et al. 2025, eq. 1), alpha [1]: y = gamma tanh(alpha x) + beta.
 TAPEFORMER_KERNEL(dyt_forward, const Tensor& x, const Tensor& alpha, const Tensor& gamma,
                   const Tensor& beta, const Tensor& y)
 /// With h = gamma dy and t = tanh(alpha x):
@@ -207,13 +211,13 @@ TAPEFORMER_KERNEL(dyt_backward, const Tensor& dy, const Tensor& x, const Tensor&
                   const Tensor& gamma, const Destination& dx, const Destination& dalpha,
                   const Destination& dgamma, const Destination& dbeta)
 
-/// Moments of each channel of x [B,T,C] over its n real rows: row t of sample b is real when
+/// Wide: moments of each channel of x [B,T,C] over its n real rows: row t of sample b is real when
 /// lengths [B] (i32, optional) is not given or t < lengths[b]. n > 0.
 ///   mean [C] = sum x / n, variance [C] = sum (x - mean)^2 / n.
 /// mean is optional: without it variance = sum x^2 / n (PowerNorm does not centre).
 TAPEFORMER_KERNEL(batch_moments, const Tensor& x, const Tensor& lengths, const Tensor& mean,
                   const Tensor& variance)
-/// Batch norm (Ioffe & Szegedy 2015, algorithm 1), on every row, padding too:
+/// Wide: batch norm (Ioffe & Szegedy 2015, algorithm 1), on every row, padding too:
 ///   xh = (x - mean) / sqrt(variance + epsilon), y = gamma xh + beta.
 /// mean (0), gamma (1) and beta (0) are optional.
 TAPEFORMER_KERNEL(batch_norm_forward, const Tensor& x, const Tensor& mean, const Tensor& variance,
@@ -229,11 +233,11 @@ TAPEFORMER_KERNEL(batch_norm_backward, const Tensor& dy, const Tensor& x, const 
 
 // ---------------------------------------------------------------- softmax, attention, positions
 
-/// y = exp(x - max) / sum exp(x - max) over the last dimension; a row of -inf gives zeros.
+/// Wide: y = exp(x - max) / sum exp(x - max) over the last dimension; a row of -inf gives zeros.
 TAPEFORMER_KERNEL(softmax_forward, const Tensor& x, const Tensor& y)
 /// dx (+)= y (dy - sum(dy y)).
 TAPEFORMER_KERNEL(softmax_backward, const Tensor& dy, const Tensor& y, const Destination& dx)
-/// y = x - max - log sum exp(x - max).
+/// Wide: y = x - max - log sum exp(x - max).
 TAPEFORMER_KERNEL(log_softmax_forward, const Tensor& x, const Tensor& y)
 /// dx (+)= dy - exp(y) sum(dy).
 TAPEFORMER_KERNEL(log_softmax_backward, const Tensor& dy, const Tensor& y, const Destination& dx)
@@ -287,18 +291,19 @@ TAPEFORMER_KERNEL(count_targets, const Tensor& targets, int32_t ignore_index, co
 /// al. 2016, eq. 5), with p = softmax(logits [N, V]):
 ///   losses[n] = -sum_v q_v log p_v;
 ///   dlogits (optional) = (p - q) / count.
-/// Both are 0 for ignored rows. dlogits may be logits itself.
+/// Both are 0 for ignored rows. Logits are wide; dlogits may be logits itself, or of a 16-bit dtype.
 TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, const Tensor& count,
                   int32_t ignore_index, double smoothing, const Tensor& losses,
                   const Tensor& dlogits)
 
-// ---------------------------------------------------------------- optimizer steps
+// ---------------------------------------------------------------- optimizer steps (wide)
 
-///   norm [1] = sqrt(sum_of_squares);
-///   factor [1] = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0.
+/// Of gradients that are `scale` times too large:
+///   norm [1] = sqrt(sum_of_squares) / scale;
+///   factor [1] = min(1, max_norm / (norm + 1e-6)) / scale, 1 / scale when max_norm is 0.
 /// The 1e-6 is PyTorch's: runs can be compared with it digit by digit.
-TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, double max_norm, const Tensor& norm,
-                  const Tensor& factor)
+TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, double max_norm, double scale,
+                  const Tensor& norm, const Tensor& factor)
 
 struct AdamWStep {
   double lr, beta1, beta2, epsilon, weight_decay;

@@ -48,21 +48,17 @@ std::vector<T> Tensor::to_vector() const {
   template std::vector<T> Tensor::to_vector<T>() const;
 TAPEFORMER_INSTANTIATE(float)
 TAPEFORMER_INSTANTIATE(double)
+TAPEFORMER_INSTANTIATE(bf16)
+TAPEFORMER_INSTANTIATE(f16)
 TAPEFORMER_INSTANTIATE(int32_t)
 #undef TAPEFORMER_INSTANTIATE
 
 double Tensor::item() const {
   check(numel() == 1, "item: needs a tensor with one element, got shape ", shape());
-  switch (dtype()) {
-    case DType::f32:
-      return *data<float>();
-    case DType::f64:
-      return *data<double>();
-    case DType::i32:
-      return *data<int32_t>();
-    default:
-      fail("item: no arithmetic in ", dtype());
-  }
+  if (dtype() == DType::i32) return *data<int32_t>();
+  double value = 0;
+  dispatch_floating("item", dtype(), [&](auto type) { value = *data<decltype(type)>(); });
+  return value;
 }
 
 Shape infer_shape(const char* operation, int64_t numel, std::initializer_list<int64_t> sizes) {

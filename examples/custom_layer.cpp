@@ -80,7 +80,7 @@ class Lion : public Optimizer {
   void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) override {
     constexpr double beta1 = 0.9, beta2 = 0.99;
     const double decay = decays ? decay_ : 0;
-    dispatch_floating("lion", momentum_.dtype(), [&](auto type) {
+    dispatch_wide("lion", momentum_.dtype(), [&](auto type) {
       using T = decltype(type);
       T *p = parameters_.values().data<T>(), *m = momentum_.data<T>();
       const T *gradient = parameters_.gradients().data<T>(), clip = *factor.data<T>();

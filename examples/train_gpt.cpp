@@ -146,8 +146,7 @@ void check_schedule(const CLI::App& app, const TrainGptOptions& options) {
 void check_options(const TrainGptOptions& options) {
   check(options.device == "cpu", "--device ", options.device,
         ": this build computes on the CPU only; use --device cpu");
-  check(options.dtype == "f32" || options.dtype == "f64", "--dtype ", options.dtype,
-        ": this build trains in f32 or f64");
+  find_dtype(options.dtype);
   check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
   check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
             options.doctor || options.inspect.leak_test || !options.inspect.profile.empty(),
@@ -215,7 +214,7 @@ int run(CLI::App& app, TrainGptOptions options) {
   const auto corpus = make_corpus(options, text, *tokenizer);
   options.model.vocabulary = tokenizer->vocabulary_size();
   GPT model(options.model, options.train.seed);
-  if (options.dtype == "f64") convert(model, DType::f64);
+  if (options.dtype != "f32") convert(model, find_dtype(options.dtype));
   check_inspection(app, options, model);
   warn_of_leak(model);
   warn_of_unused_norm(app, model);
@@ -243,6 +242,9 @@ int run(CLI::App& app, TrainGptOptions options) {
   const TrainResult result =
       trainer.run(options.stop_after, show_on(progress, options, model, *tokenizer));
   progress.finish();
+  if (result.skipped_steps)
+    std::fprintf(stderr, "%s steps without an update: a gradient overflowed f16\n",
+                 grouped(result.skipped_steps).c_str());
   if (!interrupted) print_inspection(options, model, *corpus);
   print_end(options, result, model, *tokenizer);
   return 0;

@@ -1,32 +1,9 @@
 #include "layers/float16.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace tapeformer {
-
-float round_to_half(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t sign = bits & 0x80000000u;
-  uint32_t magnitude = bits & 0x7fffffffu;
-  constexpr uint32_t infinity = 0x7f800000u;
-  constexpr uint32_t smallest_normal = 0x38800000u;  // 2^-14
-  constexpr uint32_t first_above_all = 0x47800000u;  // 2^16
-  if (magnitude >= infinity) return value;
-  if (magnitude < smallest_normal) {
-    // Subnormal halves are the multiples of 2^-24. The floats near 0.5 are as far apart, so adding
-    // 0.5 rounds to one, ties to even.
-    const float rounded = (std::bit_cast<float>(magnitude) + 0.5f) - 0.5f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(rounded));
-  }
-  // 13 of the 23 bits go. Adding just under half of the last kept one, and one more where that is
-  // odd, carries into it where rounding goes up; a carry out of all moves on to the exponent.
-  magnitude += 0xfffu + (magnitude >> 13 & 1);
-  magnitude &= ~0x1fffu;
-  return std::bit_cast<float>(sign | (magnitude >= first_above_all ? infinity : magnitude));
-}
-
 namespace {
 
 // Rounds, and counts what was lost. Sums and products of halves are finite in f32, so an infinite
@@ -35,7 +12,7 @@ struct Rounder {
   int64_t overflows = 0, underflows = 0;
 
   float operator()(float exact) {
-    const float rounded = round_to_half(exact);
+    const float rounded = f16(exact);
     overflows += std::isinf(rounded) && !std::isinf(exact);
     underflows += rounded == 0 && exact != 0;
     return rounded;
@@ -46,7 +23,7 @@ struct Rounder {
 // x - mean in x.
 void norm_row(std::vector<float>& x, const float* gain, const float* shift, float epsilon,
               bool centred, Rounder& half, float* y) {
-  const float count = round_to_half(static_cast<float>(x.size()));
+  const float count = f16(static_cast<float>(x.size()));
   if (centred) {
     float mean = 0;
     for (const float value : x) mean = half(mean + value);
@@ -79,7 +56,7 @@ void norm_row_wide(const std::vector<float>& x, const float* gain, const float* 
 std::vector<float> halves(const Tensor& x) {
   if (!x.defined()) return {};
   std::vector<float> values = cast(x.detach(), DType::f32).to_vector<float>();
-  for (float& value : values) value = round_to_half(value);
+  for (float& value : values) value = f16(value);
   return values;
 }
 
@@ -103,7 +80,7 @@ Tensor HalfNorm::forward(const Tensor& x, const NormContext&) {
   const float *weights = gain.data(), *biases = shift.empty() ? nullptr : shift.data();
   Rounder half;
   const float half_epsilon = half(static_cast<float>(epsilon));
-  const float bound = round_to_half(static_cast<float>(clamp));
+  const float bound = f16(static_cast<float>(clamp));
   std::vector<float> row(C);
   for (int64_t start = 0; start < in.numel(); start += C) {
     for (int64_t i = 0; i < C; ++i) {

@@ -14,10 +14,6 @@
 
 namespace tapeformer {
 
-/// The nearest IEEE 754 binary16 number, ties to even: eleven bits, subnormal below 2^-14, infinite
-/// from 65,520 on. NaN stays NaN.
-float round_to_half(float value);
-
 enum class HalfRemedy {
   none,
   clamp,            ///< the input is cut to +-clamp first, which changes the function

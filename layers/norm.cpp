@@ -19,10 +19,6 @@ SumAndNorm Norm::add_forward(const Tensor& residual, const Tensor& x, double alp
   return {sum, forward(sum, context)};
 }
 
-Tensor widened(const Tensor& x) {
-  return x.defined() && size_of(x.dtype()) < size_of(DType::f32) ? cast(x, DType::f32) : x;
-}
-
 namespace {
 
 // A factory of N(channels, arguments...).

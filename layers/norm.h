@@ -38,8 +38,6 @@ struct Norm : Module {
   void visit(Visitor&) override {}
 };
 
-/// x as f32 where it is of a 16-bit dtype, else x itself; undefined stays undefined.
-Tensor widened(const Tensor& x);
 /// f(x, parameters...) computed in f32 or wider, in x's dtype: what a norm that is composed of
 /// operations wraps around itself, because sums of squares overflow and lose digits in 16 bits.
 template <class F, class... Parameters>

@@ -1,5 +1,6 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/kernels.h"
@@ -31,17 +32,27 @@ Optimizer::Optimizer(Parameters& parameters)
       norm_(sum_of_squares_.empty_like()),
       factor_(sum_of_squares_.empty_like()) {}
 
-double Optimizer::step(double lr, double max_norm) {
+double Optimizer::step(double lr, double max_norm, double gradient_scale) {
   check(std::isfinite(lr) && lr >= 0, "optimizer: the learning rate must be at least 0, got ", lr);
   check(max_norm >= 0, "optimizer: max_norm must be at least 0, which is no clipping, got ",
         max_norm);
+  check(gradient_scale > 0, "optimizer: gradient_scale must be positive, got ", gradient_scale);
   kernels::sum_of_squares(parameters_.gradients(), sum_of_squares_);
-  kernels::clip_factor(sum_of_squares_, max_norm, norm_, factor_);
+  kernels::clip_factor(sum_of_squares_, max_norm, gradient_scale, norm_, factor_);
   const double norm = norm_.item();
   if (!std::isfinite(norm)) return norm;
   ++steps_;
-  update(0, parameters_.decaying(), factor_, lr, true);
-  update(parameters_.decaying(), parameters_.size(), factor_, lr, false);
+  // In pieces, so that those of a 16-bit model are rounded while they are in cache.
+  constexpr int64_t piece = 1 << 18;
+  const auto update_range = [&](int64_t begin, int64_t end, bool decays) {
+    for (; begin < end; begin += piece) {
+      const int64_t stop = std::min(end, begin + piece);
+      update(begin, stop, factor_, lr, decays);
+      parameters_.round_weights(begin, stop);
+    }
+  };
+  update_range(0, parameters_.decaying(), true);
+  update_range(parameters_.decaying(), parameters_.size(), false);
   return norm;
 }
 

@@ -14,8 +14,9 @@ class Optimizer {
 
   /// Clips the gradients to a global norm of `max_norm` (0: no clipping; Pascanu et al. 2013) and
   /// updates the parameters, both in one pass over memory. Returns the norm before clipping; when
-  /// that is not finite, nothing is updated.
-  double step(double lr, double max_norm = 0);
+  /// that is not finite, nothing is updated. gradient_scale: by how much the gradients are too
+  /// large (loss_scale.h); the norm is that without it.
+  double step(double lr, double max_norm = 0, double gradient_scale = 1);
 
   /// The number of updates so far.
   int64_t steps() const { return steps_; }

@@ -1,6 +1,7 @@
 #include "optim/parameters.h"
 
 #include <algorithm>
+#include <map>
 
 #include "autograd/tape.h"
 
@@ -39,7 +40,7 @@ std::vector<NamedTensor> checked_parameters(Module& model) {
 
 }  // namespace
 
-Parameters::Parameters(Module& model) {
+Parameters::Parameters(Module& model) : model_(model) {
   const std::vector<NamedTensor> parameters = checked_parameters(model);
   const DType dtype = parameters[0].tensor.dtype();
   const Device device = parameters[0].tensor.device();
@@ -50,8 +51,9 @@ Parameters::Parameters(Module& model) {
     size += (parameter.tensor.numel() + unit - 1) / unit * unit;
     if (decays(parameter)) decaying_ = size;
   }
-  values_ = Tensor::empty({size}, dtype, device);
-  gradients_ = Tensor::empty({size}, dtype, device);
+  values_ = Tensor::empty({size}, wide(dtype), device);
+  gradients_ = Tensor::empty({size}, wide(dtype), device);
+  if (is_16bit(dtype)) rounded_ = Tensor::zeros({size}, dtype, device);
 
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Tensor& tensor = requires_gradient(entries_[i].tensor);
@@ -60,19 +62,26 @@ Parameters::Parameters(Module& model) {
     // The padding is zero, so that it adds nothing to the norm and no update moves it.
     values_.rows(end, next).fill(0);
     gradients_.rows(end, next).fill(0);
-    values_.rows(begin, end).view(tensor.shape()).copy_from(tensor);
-    tensor.rebase(values_.storage(), begin);
+    value(i).copy_from(tensor);
+    if (rounded_.defined()) rounded_.rows(begin, end).view(tensor.shape()).copy_from(tensor);
+    tensor.rebase((rounded_.defined() ? rounded_ : values_).storage(), begin);
     Gradient& gradient = gradient_of(tensor);
-    const Tensor value = gradients_.rows(begin, end).view(tensor.shape());
-    if (gradient.written) value.copy_from(gradient.value);
-    gradient.value = value;
+    const Tensor flat = gradients_.rows(begin, end).view(tensor.shape());
+    if (gradient.written) flat.copy_from(gradient.value);
+    gradient.value = flat;
     if (tensor.bytes() >= large_parameter) release_cached_memory(device);
   }
 }
 
+Tensor Parameters::value(size_t i) const {
+  const auto& [name, tensor, offset] = entries_[i];
+  return values_.rows(offset, offset + tensor.numel()).view(tensor.shape());
+}
+
 const Tensor& Parameters::gradients() const {
+  const Tensor& weights = rounded_.defined() ? rounded_ : values_;
   for (const Entry& entry : entries_) {
-    check(entry.tensor.storage() == values_.storage(), "parameters: ", entry.name,
+    check(entry.tensor.storage() == weights.storage(), "parameters: ", entry.name,
           " has moved to other memory since; make Parameters once, after the model is on its "
           "device");
     Gradient& gradient = gradient_of(entry.tensor);
@@ -81,6 +90,21 @@ const Tensor& Parameters::gradients() const {
     gradient.written = true;
   }
   return gradients_;
+}
+
+void Parameters::round_weights(int64_t begin, int64_t end) {
+  if (rounded_.defined()) rounded_.rows(begin, end).copy_from(values_.rows(begin, end));
+}
+
+void Parameters::visit(Visitor& visitor) {
+  std::map<std::string, Tensor> masters;
+  for (size_t i = 0; i < entries_.size(); ++i) masters[entries_[i].name] = value(i);
+  for (const auto& [name, tensor, role] : named_tensors(model_)) {
+    if (role == Role::buffer)
+      visitor.buffer(name, tensor);
+    else
+      visitor.parameter(name, masters.at(name));
+  }
 }
 
 void Parameters::zero_gradients() {

@@ -10,34 +10,48 @@
 
 namespace tapeformer {
 
-class Parameters {
+/// Of a 16-bit model the flat buffers are f32: they hold the master weights, from which the model's
+/// are rounded (Micikevicius et al. 2018, section 3.1). As a Module it has the model's tensors by
+/// their names, the master weights among them: what a checkpoint saves and loads.
+class Parameters : public Module {
  public:
   struct Entry {
     std::string name;
-    Tensor tensor;
+    Tensor tensor;   // the model's
     int64_t offset;  // elements, in values() and gradients()
   };
 
   /// Moves the model's parameters into the flat buffer, those with two or more dimensions first:
   /// they decay, the rest (biases, gains) does not. Frees each old buffer as it goes, so
   /// construction needs no second copy of the model. Throws when there is no parameter, or when
-  /// dtypes or devices differ.
+  /// dtypes or devices differ. The model must live longer.
   explicit Parameters(Module& model);
 
   const Tensor& values() const { return values_; }  // [n]
+  /// The part of values() that belongs to entry i, in its shape.
+  Tensor value(size_t i) const;
   /// [n]. Parameters that no backward has reached since zero_gradients() read as zero.
   const Tensor& gradients() const;
   int64_t size() const { return values_.numel(); }
   /// Elements [0, decaying()) decay.
   int64_t decaying() const { return decaying_; }
   const std::vector<Entry>& entries() const { return entries_; }
+  /// Of the model's parameters.
+  DType dtype() const { return entries_[0].tensor.dtype(); }
 
   /// Marks every gradient unwritten; nothing is filled.
   void zero_gradients();
+  /// Rounds elements [begin, end) of values(), or all, to the weights of a 16-bit model: to be called
+  /// when they have changed. Optimizer::step() does.
+  void round_weights(int64_t begin, int64_t end);
+  void round_weights() { round_weights(0, size()); }
+  void visit(Visitor& visitor) override;
 
  private:
+  Module& model_;
   std::vector<Entry> entries_;
   Tensor values_, gradients_;
+  Tensor rounded_;  // [n], of a 16-bit model: its weights lie here, and otherwise in values_
   int64_t decaying_ = 0;
 };
 

@@ -15,9 +15,9 @@ namespace tapeformer {
 
 /// The elements of a tensor of any floating dtype.
 inline std::vector<double> values_of(const Tensor& x) {
-  if (x.dtype() == DType::f64) return x.to_vector<double>();
-  const std::vector<float> values = x.to_vector<float>();
-  return {values.begin(), values.end()};
+  const Tensor wide = Tensor::empty(x.shape(), DType::f64);
+  wide.copy_from(x);
+  return wide.to_vector<double>();
 }
 
 /// Largest |a - b| / max(1, |b|); infinite where a NaN stands or the numbers of elements differ.

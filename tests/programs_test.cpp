@@ -157,7 +157,7 @@ TEST_CASE("mistakes_get_a_message_that_names_the_cure") {
   refused("--data text.txt --schedule up", {"up", "cosine"});
   refused("--data text.txt --learning-rate 3", {"--learning-rate"});
   refused("--data text.txt --device cuda", {"cuda", "cpu"});
-  refused("--data text.txt --dtype bf16", {"bf16", "f32"});
+  refused("--data text.txt --dtype half", {"half", "f32", "bf16", "f16"});
   refused("--data text.txt --batch 0", {"0"});
   refused("--data text.txt --accumulate 0", {"accumulate", "0"});
   refused("--data text.txt --resume nowhere", {"nowhere"});

@@ -154,7 +154,10 @@ void save_checkpoint(const fs::path& folder, const ModelFile& description, Modul
                     {"seed", std::to_string(state.seed)},
                     {"best_loss", shortest(state.best_loss)},
                     {"best_step", std::to_string(state.best_step)},
-                    {"evaluations_without_gain", std::to_string(state.evaluations_without_gain)}});
+                    {"evaluations_without_gain", std::to_string(state.evaluations_without_gain)},
+                    {"loss_scale", shortest(state.loss_scale.value)},
+                    {"loss_scale_good_steps", std::to_string(state.loss_scale.good_steps)},
+                    {"skipped_steps", std::to_string(state.loss_scale.skipped)}});
   ModelFile at_this_step = description;
   at_this_step.step = state.step;
   save_model(folder / model_name, at_this_step, model);  // from here on this checkpoint counts
@@ -203,6 +206,11 @@ TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
   read_number(file, "best_loss", state.best_loss);
   read_number(file, "best_step", state.best_step);
   read_number(file, "evaluations_without_gain", state.evaluations_without_gain);
+  if (file.metadata().contains("loss_scale")) {  // files of earlier versions have none
+    read_number(file, "loss_scale", state.loss_scale.value);
+    read_number(file, "loss_scale_good_steps", state.loss_scale.good_steps);
+    read_number(file, "skipped_steps", state.loss_scale.skipped);
+  }
   load_tensors(file, state_of(optimizer),
                "belongs to another optimizer or model (the same kind and sizes are needed):");
   optimizer.set_steps(state.optimizer_steps);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "layers/module.h"
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 
 namespace tapeformer {
@@ -39,6 +40,7 @@ struct TrainingState {
   double best_loss = std::numeric_limits<double>::infinity();
   int64_t best_step = 0;
   int64_t evaluations_without_gain = 0;
+  LossScale loss_scale{};  // of a model in f16
 };
 
 /// Saves a checkpoint of step state.step, which replaces the folder's former one. Creates the

@@ -16,13 +16,13 @@ bool all_finite(const Tensor& x) {
   bool finite = true;
   dispatch_floating("all_finite", x.dtype(), [&](auto zero) {
     const auto* values = x.data<decltype(zero)>();
-    for (int64_t i = 0; i < x.numel(); ++i) finite &= std::isfinite(values[i]);
+    for (int64_t i = 0; i < x.numel(); ++i) finite &= std::isfinite(static_cast<double>(values[i]));
   });
   return finite;
 }
 
 double norm_of(const Tensor& x) {
-  const Tensor square = x.empty_like(Shape{1});
+  const Tensor square = Tensor::empty({1}, wide(x.dtype()), x.device());
   kernels::sum_of_squares(x, square);
   return std::sqrt(square.item());
 }
@@ -70,8 +70,8 @@ std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(i
   std::vector<ParameterHealth> result;
   std::vector<Tensor> before;
   for (const auto& entry : parameters.entries()) {
+    before.push_back(parameters.value(result.size()).clone());
     result.push_back({.name = entry.name, .shape = entry.tensor.shape()});
-    before.push_back(entry.tensor.clone());
   }
   for (int64_t step = 0; step < steps; ++step) {
     // Which gradients were written is known before the optimizer reads the rest as zero.
@@ -87,7 +87,7 @@ std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(i
     optimizer.step(lr, 0);
   }
   for (size_t i = 0; i < result.size(); ++i)
-    result[i].update_norm = norm_of(sub(parameters.entries()[i].tensor.detach(), before[i]));
+    result[i].update_norm = norm_of(sub(parameters.value(i), before[i]));
   return result;
 }
 

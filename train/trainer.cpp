@@ -24,7 +24,8 @@ namespace {
 
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
-                         double max_norm, uint64_t seed) {
+                         double max_norm, uint64_t seed, LossScale* loss_scale) {
+  const double scale = loss_scale ? loss_scale->value : 1;
   std::vector<Batch> batches;
   StepResult result;
   for (int64_t i = 0; i < accumulate; ++i) {
@@ -43,10 +44,13 @@ StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimize
     if (!std::isfinite(value))
       fail_not_finite("loss", step, value, first_operation_not_finite(model, batch, key));
     result.loss += share * value;
-    tape.backward(loss, share);
+    tape.backward(loss, share * scale);
   }
-  result.grad_norm = optimizer.step(lr, max_norm);
-  if (!std::isfinite(result.grad_norm))
+  result.grad_norm = optimizer.step(lr, max_norm, scale);
+  const bool finite = std::isfinite(result.grad_norm);
+  result.skipped = !finite && scale > 1;
+  if (loss_scale) loss_scale->update(finite);
+  if (!finite && !result.skipped)
     fail_not_finite("gradient norm", step, result.grad_norm, first_gradient_not_finite(parameters));
   return result;
 }
@@ -77,7 +81,8 @@ Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
 }
 
 void Trainer::resume() {
-  load_model(options_.out, model_);
+  load_model(options_.out, parameters_);
+  parameters_.round_weights();
   state_ = load_training(options_.out, optimizer_);
   check(state_.seed == options_.seed, "training: the run in ", options_.out, " has seed ",
         state_.seed, ", and a resumed run keeps it; got ", options_.seed);
@@ -93,12 +98,12 @@ bool Trainer::no_gain() const {
 
 void Trainer::save() {
   if (options_.out.empty()) return;
-  const std::string broken = first_tensor_not_finite(model_);
+  const std::string broken = first_tensor_not_finite(parameters_);
   if (!broken.empty())
     fail("training: after step ", state_.step, " '", broken,
          "' is not finite; the last good checkpoint is kept; a lower --lr may help");
   options_.description.step = state_.step;
-  save_checkpoint(options_.out, options_.description, model_, optimizer_, state_);
+  save_checkpoint(options_.out, options_.description, parameters_, optimizer_, state_);
 }
 
 double Trainer::evaluate_now(const TrainEvents& events) {
@@ -115,7 +120,7 @@ double Trainer::evaluate_now(const TrainEvents& events) {
     state_.evaluations_without_gain = 0;
     options_.description.step = state_.step;
     if (!options_.out.empty())
-      save_model(options_.out / "best.safetensors", options_.description, model_);
+      save_model(options_.out / "best.safetensors", options_.description, parameters_);
   }
   draw_curves();
   if (events.on_evaluation) events.on_evaluation(state_.step, loss);
@@ -145,16 +150,19 @@ void Trainer::train_step(const TrainEvents& events) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const double lr = learning_rate(options_.schedule, state_.step);
-  const StepResult result = training_step(model_, parameters_, optimizer_, corpus_, state_.step,
-                                          options_.accumulate, lr, options_.clip, options_.seed);
+  const bool scaled = parameters_.dtype() == DType::f16;
+  const StepResult result =
+      training_step(model_, parameters_, optimizer_, corpus_, state_.step, options_.accumulate, lr,
+                    options_.clip, options_.seed, scaled ? &state_.loss_scale : nullptr);
   const std::chrono::duration<double> seconds = Clock::now() - start;
   const double speed = result.tokens / seconds.count();
   ++state_.step;
+  const auto norm = result.skipped ? std::nullopt : std::optional(result.grad_norm);
   if (metrics_)
     metrics_->write({.step = state_.step,
                      .train_loss = result.loss,
                      .lr = lr,
-                     .grad_norm = result.grad_norm,
+                     .grad_norm = norm,
                      .tokens_per_second = speed});
   if (events.on_step) events.on_step(state_.step, result, speed);
 }
@@ -195,8 +203,12 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   const End end = state_.step == steps ? End::finished : no_gain() ? End::no_gain : End::stopped;
   if (events.on_end) events.on_end(end);
   const bool evaluated = state_.step == steps && std::isfinite(loss);
-  return {end, state_.step, evaluated ? loss : evaluate(model_, corpus_), state_.best_loss,
-          state_.best_step};
+  return {end,
+          state_.step,
+          evaluated ? loss : evaluate(model_, corpus_),
+          state_.best_loss,
+          state_.best_step,
+          state_.loss_scale.skipped};
 }
 
 }  // namespace tapeformer

@@ -27,15 +27,17 @@ struct StepResult {
   double loss = 0;       ///< mean over the tokens of all micro-batches, before the update
   double grad_norm = 0;  ///< before clipping
   int64_t tokens = 0;
+  bool skipped = false;  ///< a gradient overflowed in f16, so there was no update
 };
 
 /// One update of the model on training step `step` of the corpus: `accumulate` micro-batches, each
 /// weighted by its tokens, then clipping to `max_norm` and the optimizer. A loss or gradient that
 /// is not finite throws NotFiniteError, naming the step and the first operation (or parameter)
-/// where it appeared, and leaves the parameters as they are.
+/// where it appeared, and leaves the parameters as they are. With `loss_scale`, a gradient that is not
+/// finite skips the update, and throws only when the scale cannot fall further.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
-                         double max_norm, uint64_t seed);
+                         double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
 
 struct TrainOptions {
   ScheduleOptions schedule;  ///< its horizon is the number of steps
@@ -59,6 +61,7 @@ struct TrainResult {
   double validation_loss = 0;  ///< of the final weights, over the whole validation part
   double best_loss = 0;        ///< over the evaluations
   int64_t best_step = 0;
+  int64_t skipped_steps = 0;  ///< of those with gradients in f16, see LossScale
 };
 
 /// What a program may want to know or decide while training runs. All optional.

@@ -81,8 +81,15 @@ struct Forward {
 
 void attention_forward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                        const AttentionShape& shape, const Tensor& out, const Tensor& lse) {
+  if (is_16bit(out.dtype())) {
+    const int64_t B = shape.batch, width = shape.kv_heads * shape.head_size;
+    const Tensor wide_out = Tensor::empty(out.shape());
+    attention_forward(widened(q, B, shape.queries, out.dim(-1)), widened(k, B, shape.keys, width),
+                      widened(v, B, shape.keys, width), lengths, shape, wide_out, lse);
+    return copy(wide_out, out);
+  }
   prepare_gemm();
-  dispatch_floating("attention", out.dtype(), [&](auto type) {
+  dispatch_wide("attention", out.dtype(), [&](auto type) {
     using T = decltype(type);
     const Forward<T> forward{
         {q, k, lengths, shape}, HeadRows<T>(v), out.data<T>(), optional_data<T>(lse)};

@@ -7,11 +7,11 @@
 // key.
 #pragma once
 
-#include <memory>
 #include <type_traits>
 
 #include "core/cpu/gemm.h"
 #include "core/cpu/row.h"
+#include "core/cpu/scratch.h"
 #include "core/cpu/simd.h"
 #include "core/kernels.h"
 
@@ -27,24 +27,6 @@ TAPEFORMER_INLINE void with_lanes(int64_t lanes, F f) {
     f(std::integral_constant<int64_t, attention_lanes>{});
   else
     f(lanes);
-}
-
-/// Memory of the calling thread, at least n elements, 64-byte aligned. It is kept for the next call
-/// and its content is arbitrary.
-template <class T>
-T* thread_scratch(int64_t n) {
-  struct Release {
-    void operator()(T* data) const { ::operator delete[](data, std::align_val_t{64}); }
-  };
-  thread_local std::unique_ptr<T[], Release> memory;
-  thread_local int64_t size = 0;
-  if (size < n) {
-    size = 0;  // should the allocation throw
-    memory.reset();
-    memory.reset(static_cast<T*>(::operator new[](n * sizeof(T), std::align_val_t{64})));
-    size = n;
-  }
-  return memory.get();
 }
 
 /// Head h of the rows of entry b: rows [T or S, D], `row_stride` apart.
@@ -123,5 +105,17 @@ struct Scores {
   HeadRows<T> q, k;
   const int32_t* lengths;
 };
+
+// ---------------------------------------------------------------- 16-bit heads
+
+/// Of a block of queries, everything is used many times: so 16-bit heads become float once, before
+/// the kernel, and results are rounded after it.
+
+/// [batch, rows, channels] of f32 beside the heads' tensor, or empty like them.
+Heads wide_like(const Heads& heads, int64_t batch, int64_t rows, int64_t channels);
+/// The same with the elements.
+Heads widened(const Heads& heads, int64_t batch, int64_t rows, int64_t channels);
+/// to (+)= from, rounded; `from` as wide_like() made it.
+void round_heads(const Heads& from, const Heads& to);
 
 }  // namespace tapeformer::cpu

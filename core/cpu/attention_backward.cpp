@@ -92,13 +92,37 @@ struct Backward {
   }
 };
 
+Tensor as_floats(const Tensor& x) {
+  const Tensor wide = Tensor::empty(x.shape());
+  copy(x, wide);
+  return wide;
+}
+
+// By way of f32, see attention.h.
+void backward_16bit(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                    const AttentionShape& shape, const Tensor& out, const Tensor& lse,
+                    const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv) {
+  const int64_t B = shape.batch, channels = out.dim(-1), width = shape.kv_heads * shape.head_size;
+  const Heads wide_dq = wide_like(dq, B, shape.queries, channels);
+  const Heads wide_dk = wide_like(dk, B, shape.keys, width);
+  const Heads wide_dv = wide_like(dv, B, shape.keys, width);
+  attention_backward(widened(q, B, shape.queries, channels), widened(k, B, shape.keys, width),
+                     widened(v, B, shape.keys, width), lengths, shape, as_floats(out), lse,
+                     as_floats(dout), wide_dq, wide_dk, wide_dv);
+  round_heads(wide_dq, dq);
+  round_heads(wide_dk, dk);
+  round_heads(wide_dv, dv);
+}
+
 }  // namespace
 
 void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                         const AttentionShape& shape, const Tensor& out, const Tensor& lse,
                         const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv) {
+  if (is_16bit(out.dtype()))
+    return backward_16bit(q, k, v, lengths, shape, out, lse, dout, dq, dk, dv);
   prepare_gemm();
-  dispatch_floating("attention", out.dtype(), [&](auto type) {
+  dispatch_wide("attention", out.dtype(), [&](auto type) {
     using T = decltype(type);
     const Backward<T> backward{{q, k, lengths, shape}, HeadRows<T>(v),  out.data<T>(),
                                lse.data<T>(),          dout.data<T>(),  HeadRows<T>(dq),

@@ -151,7 +151,7 @@ struct InputGradient {
 
 void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
                    const Tensor& variance) {
-  dispatch_floating("batch_moments", x.dtype(), [&](auto type) {
+  dispatch_wide("batch_moments", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t C = x.dim(-1);
     const RealRows real(x, lengths);
@@ -174,7 +174,7 @@ void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
 
 void batch_norm_forward(const Tensor& x, const Tensor& mean, const Tensor& variance, double epsilon,
                         const Tensor& gamma, const Tensor& beta, const Tensor& y) {
-  dispatch_floating("batch_norm", x.dtype(), [&](auto type) {
+  dispatch_wide("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t C = x.dim(-1), N = x.dim(0) * x.dim(1);
     const Channels<T> channels(mean, variance, epsilon, gamma);
@@ -199,7 +199,7 @@ void batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& length
                          const Tensor& mean, const Tensor& variance, double epsilon, bool constant,
                          const Tensor& gamma, const Destination& dx, const Destination& dgamma,
                          const Destination& dbeta) {
-  dispatch_floating("batch_norm", x.dtype(), [&](auto type) {
+  dispatch_wide("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t C = x.dim(-1);
     const RealRows real(x, lengths);

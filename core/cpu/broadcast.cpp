@@ -115,6 +115,7 @@ void sum_to(const Tensor& x, const Destination& d) {
 template <class T, class Op, bool first>
 bool sum_partial(const Tensor& dy, const Tensor& target, const Tensor& other,
                  const Destination& d) {
+  using W = Wide<T>;
   const Broadcast<1> walk(dy.shape(), {&d.tensor.shape()});
   int repeated = -1;
   for (int i = 0; i < walk.rank; ++i)
@@ -128,8 +129,9 @@ bool sum_partial(const Tensor& dy, const Tensor& target, const Tensor& other,
     if (i != repeated) (i < repeated ? inner : outer) *= walk.sizes[i];
   const T *pdy = dy.data<T>(), *pt = target.data<T>(), *po = other.data<T>();
   sum_around<T>(outer, walk.sizes[repeated], inner, 1, d, [=](int64_t i, int64_t k) {
-    if constexpr (first) return pdy[i] * Op::template partial<first>(pt[k], po[i]);
-    return pdy[i] * Op::template partial<first>(po[i], pt[k]);
+    const W own = pt[k], theirs = po[i];
+    if constexpr (first) return pdy[i] * Op::template partial<first>(own, theirs);
+    return pdy[i] * Op::template partial<first>(theirs, own);
   });
   return true;
 }
@@ -137,6 +139,7 @@ bool sum_partial(const Tensor& dy, const Tensor& target, const Tensor& other,
 template <class T, class Op, bool first>
 void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cost,
                  const Destination& d) {
+  using W = Wide<T>;
   const bool repeated = d.tensor.numel() != dy.numel();
   if (repeated && sum_partial<T, Op, first>(dy, first ? a : b, first ? b : a, d)) return;
   const Destination each = repeated ? Destination{dy.empty_like()} : d;
@@ -144,7 +147,7 @@ void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cos
   // A result of dy's shape, of which d may be a reshaping with other sizes of 1.
   const Destination flat{each.tensor.view(dy.shape()), each.accumulate};
   assign_broadcast<T>(flat, cost, a.shape(), b.shape(), [=](int64_t i, int64_t ia, int64_t ib) {
-    return pdy[i] * Op::template partial<first>(pa[ia], pb[ib]);
+    return pdy[i] * Op::template partial<first>(W(pa[ia]), W(pb[ib]));
   });
   if (repeated) sum_to(each.tensor, d);
 }
@@ -154,11 +157,12 @@ void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cos
 void binary_forward(const Tensor& a, const Tensor& b, Binary op, const Tensor& y) {
   dispatch_floating("binary_forward", a.dtype(), [&](auto zero) {
     using T = decltype(zero);
+    using W = Wide<T>;
     const T *pa = a.data<T>(), *pb = b.data<T>();
     dispatch_binary(op, [&](auto operation) {
       assign_broadcast<T>(
           {y}, cost_of(op), a.shape(), b.shape(),
-          [=](int64_t, int64_t ia, int64_t ib) { return operation.value(pa[ia], pb[ib]); });
+          [=](int64_t, int64_t ia, int64_t ib) { return operation.value(W(pa[ia]), W(pb[ib])); });
     });
   });
 }

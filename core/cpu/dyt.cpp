@@ -13,7 +13,7 @@ constexpr int64_t tanh_cost = 8;
 
 void dyt_forward(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta,
                  const Tensor& y) {
-  dispatch_floating("dyt", x.dtype(), [&](auto type) {
+  dispatch_wide("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t C = x.dim(-1), N = x.numel() / C;
     const T *px = x.data<T>(), *gain = gamma.data<T>(), *shift = beta.data<T>();
@@ -34,7 +34,7 @@ void dyt_forward(const Tensor& x, const Tensor& alpha, const Tensor& gamma, cons
 void dyt_backward(const Tensor& dy, const Tensor& x, const Tensor& alpha, const Tensor& gamma,
                   const Destination& dx, const Destination& dalpha, const Destination& dgamma,
                   const Destination& dbeta) {
-  dispatch_floating("dyt", x.dtype(), [&](auto type) {
+  dispatch_wide("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t C = x.dim(-1), N = x.numel() / C;
     const T *pdy = dy.data<T>(), *px = x.data<T>(), *gain = gamma.data<T>();

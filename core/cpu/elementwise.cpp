@@ -24,11 +24,15 @@ void copy(const Tensor& x, const Tensor& y) {
 }
 
 void affine(const Tensor& x, double scale, double shift, const Destination& y) {
-  dispatch_floating("affine", x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* px = x.data<T>();
-    const T a = static_cast<T>(scale), b = static_cast<T>(shift);
-    assign_each<T>(y, 1, [=](int64_t i) { return a * px[i] + b; });
+  dispatch_floating("affine", x.dtype(), [&](auto from) {
+    using From = decltype(from);
+    const From* px = x.data<From>();
+    dispatch_floating("affine", y.tensor.dtype(), [&](auto to) {
+      using To = decltype(to);
+      using W = std::common_type_t<Wide<From>, Wide<To>>;
+      const W a = static_cast<W>(scale), b = static_cast<W>(shift);
+      assign_each<To>(y, 1, [=](int64_t i) { return static_cast<To>(a * px[i] + b); });
+    });
   });
 }
 
@@ -132,9 +136,10 @@ void dispatch_power(double exponent, F&& call) {
 void unary_forward(const Tensor& x, const Tensor& y, Unary f) {
   dispatch_floating("unary_forward", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
+    using W = Wide<T>;
     const T* px = x.data<T>();
     dispatch_unary(f, [&](auto function) {
-      assign_each<T>(y, function_cost, [=](int64_t i) { return function.value(px[i]); });
+      assign_each<T>(y, function_cost, [=](int64_t i) { return function.value(W(px[i])); });
     });
   });
 }
@@ -143,17 +148,18 @@ void unary_backward(const Tensor& dy, const Tensor& x, const Tensor& y, Unary f,
                     const Destination& dx) {
   dispatch_floating("unary_backward", dy.dtype(), [&](auto zero) {
     using T = decltype(zero);
+    using W = Wide<T>;
     const T* pdy = dy.data<T>();
     const T* kept = (derivative_reads_output(f) ? y : x).template data<T>();
     dispatch_unary(f, [&](auto function) {
       assign_each<T>(dx, function_cost,
-                     [=](int64_t i) { return pdy[i] * function.derivative(kept[i]); });
+                     [=](int64_t i) { return pdy[i] * function.derivative(W(kept[i])); });
     });
   });
 }
 
 void power_forward(const Tensor& x, double exponent, const Tensor& y) {
-  dispatch_floating("pow", x.dtype(), [&](auto zero) {
+  dispatch_wide("pow", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const T* px = x.data<T>();
     dispatch_power<T>(exponent, [&](auto power) {
@@ -163,7 +169,7 @@ void power_forward(const Tensor& x, double exponent, const Tensor& y) {
 }
 
 void power_backward(const Tensor& dy, const Tensor& x, double exponent, const Destination& dx) {
-  dispatch_floating("pow", x.dtype(), [&](auto zero) {
+  dispatch_wide("pow", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const T *pdy = dy.data<T>(), *px = x.data<T>();
     const T factor = static_cast<T>(exponent);

@@ -31,11 +31,11 @@ void embedding_backward(const Tensor& dy, const Tensor& indices, const Destinati
     const int64_t N = indices.numel(), C = dy.dim(-1);
     const int32_t* index = indices.data<int32_t>();
     const T* from = dy.data<T>();
-    T* to = dtable.tensor.data<T>();
+    auto* to = dtable.tensor.data<Wide<T>>();
     parallel_pieces(C, 64, N, [&](int64_t begin, int64_t end) {
       for (int64_t n = 0; n < N; ++n) {
         const T* row = from + n * C;
-        T* total = to + index[n] * C;
+        auto* total = to + index[n] * C;
 #pragma omp simd
         for (int64_t c = begin; c < end; ++c) total[c] += row[c];
       }

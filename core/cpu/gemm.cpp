@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "core/cpu/gemm16.h"
 #include "core/kernels.h"
 
 namespace tapeformer::cpu {
@@ -132,7 +133,7 @@ void check_gemm(const Gemm& g) {
   check(largest <= limit, "matmul: a dimension of ", largest, " is more than BLAS takes, ", limit);
 }
 
-template <class T>
+template <std::floating_point T>
 void gemm_serial(const Gemm& g, const T* a, const T* b, T* c) {
   prepare_gemm();
   if (g.m == 0 || g.n == 0) return;
@@ -186,32 +187,43 @@ namespace tapeformer::kernels::cpu {
 
 using namespace tapeformer::cpu;
 
+namespace {
+
+// One product, or one for each matrix of a stack, over T matrices with results of type C.
+template <class T, class C>
+void multiply(const Gemm& g, int64_t batch, const Tensor& a, const Tensor& b, const Tensor& c) {
+  check_gemm(g);
+  const int64_t step_a = a.rank() == 2 ? 0 : a.dim(-2) * a.dim(-1);
+  const int64_t step_b = b.rank() == 2 ? 0 : b.dim(-2) * b.dim(-1);
+  const Tiling tiling = tiling_of(g.m, g.n, g.k);
+  const int64_t tiles = tiling.count();
+  parallel_for(batch * tiles, worth_threads(batch, g.m, g.n, g.k), [&](int64_t i) {
+    const int64_t entry = i / tiles;
+    gemm_tile(g, tiling[i % tiles], a.data<T>() + entry * step_a, b.data<T>() + entry * step_b,
+              c.data<C>() + entry * g.m * g.n);
+  });
+}
+
+}  // namespace
+
 void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, double alpha,
             const Destination& c) {
+  const Shape& shape = c.tensor.shape();
+  Gemm g{shape[-2], shape[-1], a.dim(transpose_a ? -2 : -1), transpose_a, transpose_b};
+  g.lda = std::max<int64_t>(a.dim(-1), 1);
+  g.ldb = std::max<int64_t>(b.dim(-1), 1);
+  g.ldc = std::max<int64_t>(g.n, 1);
+  g.alpha = alpha;
+  g.beta = c.accumulate ? 1 : 0;
+  int64_t batch = shape.range(0, shape.rank() - 2).numel();
+  if (b.rank() == 2 && !transpose_a) {  // the rows of all matrices of a are one tall matrix
+    g.m *= batch;
+    batch = 1;
+  }
   dispatch_floating("matmul", a.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Shape& shape = c.tensor.shape();
-    Gemm g{shape[-2], shape[-1], a.dim(transpose_a ? -2 : -1), transpose_a, transpose_b};
-    g.lda = std::max<int64_t>(a.dim(-1), 1);
-    g.ldb = std::max<int64_t>(b.dim(-1), 1);
-    g.ldc = std::max<int64_t>(g.n, 1);
-    g.alpha = alpha;
-    g.beta = c.accumulate ? 1 : 0;
-    int64_t batch = shape.range(0, shape.rank() - 2).numel();
-    if (b.rank() == 2 && !transpose_a) {  // the rows of all matrices of a are one tall matrix
-      g.m *= batch;
-      batch = 1;
-    }
-    check_gemm(g);
-    const int64_t step_a = a.rank() == 2 ? 0 : a.dim(-2) * a.dim(-1);
-    const int64_t step_b = b.rank() == 2 ? 0 : b.dim(-2) * b.dim(-1);
-    const Tiling tiling = tiling_of(g.m, g.n, g.k);
-    const int64_t tiles = tiling.count();
-    parallel_for(batch * tiles, worth_threads(batch, g.m, g.n, g.k), [&](int64_t i) {
-      const int64_t entry = i / tiles;
-      gemm_tile(g, tiling[i % tiles], a.data<T>() + entry * step_a, b.data<T>() + entry * step_b,
-                c.tensor.data<T>() + entry * g.m * g.n);
-    });
+    if (c.tensor.dtype() == a.dtype()) return multiply<T, T>(g, batch, a, b, c.tensor);
+    multiply<T, Wide<T>>(g, batch, a, b, c.tensor);
   });
 }
 

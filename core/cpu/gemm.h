@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 
 #include "core/cpu/parallel.h"
@@ -27,7 +28,7 @@ void prepare_gemm();
 void check_gemm(const Gemm& gemm);
 
 /// On the calling thread, as one call. T is float or double.
-template <class T>
+template <std::floating_point T>
 void gemm_serial(const Gemm& gemm, const T* a, const T* b, T* c);
 /// As one call that OpenBLAS splits over its own threads: for comparison only.
 template <class T>
@@ -55,30 +56,32 @@ Tiling tiling_of(int64_t m, int64_t n, int64_t k);
 /// Whether `batch` products are worth more than one thread.
 bool worth_threads(int64_t batch, int64_t m, int64_t n, int64_t k);
 
-/// The part of the product that lies in `tile`; a, b, c point to the whole matrices.
-template <class T>
-void gemm_tile(Gemm gemm, const Tile& tile, const T* a, const T* b, T* c) {
+/// The part of the product that lies in `tile`; a, b, c point to the whole matrices. `way` is empty,
+/// or the last argument of the 16-bit gemm_serial() (core/cpu/gemm16.h).
+template <class T, class C, class... Way>
+void gemm_tile(Gemm gemm, const Tile& tile, const T* a, const T* b, C* c, Way... way) {
   a += tile.row * (gemm.transpose_a ? 1 : gemm.lda);
   b += tile.column * (gemm.transpose_b ? gemm.ldb : 1);
   c += tile.row * gemm.ldc + tile.column;
   gemm.m = tile.row_end - tile.row;
   gemm.n = tile.column_end - tile.column;
-  gemm_serial(gemm, a, b, c);
+  gemm_serial(gemm, a, b, c, way...);
 }
 
 /// Tile by tile over the threads, calling after_tile(tile) right after each tile's product.
-template <class T, class F>
-void gemm_tiled(const Gemm& gemm, const T* a, const T* b, T* c, const F& after_tile) {
+template <class T, class C, class F, class... Way>
+void gemm_tiled(const Gemm& gemm, const T* a, const T* b, C* c, const F& after_tile, Way... way) {
   check_gemm(gemm);
   const Tiling tiling = tiling_of(gemm.m, gemm.n, gemm.k);
   parallel_for(tiling.count(), true, [&](int64_t i) {
-    gemm_tile(gemm, tiling[i], a, b, c);
+    gemm_tile(gemm, tiling[i], a, b, c, way...);
     after_tile(tiling[i]);
   });
 }
-template <class T>
-void gemm(const Gemm& gemm, const T* a, const T* b, T* c) {
-  gemm_tiled(gemm, a, b, c, [](const Tile&) {});
+template <class T, class C, class... Way>
+void gemm(const Gemm& gemm, const T* a, const T* b, C* c, Way... way) {
+  gemm_tiled(
+      gemm, a, b, c, [](const Tile&) {}, way...);
 }
 
 }  // namespace tapeformer::cpu

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "core/cpu/activation.h"
-#include "core/cpu/gemm.h"
+#include "core/cpu/gemm16.h"
 #include "core/cpu/row.h"
 #include "core/kernels.h"
 
@@ -24,26 +24,26 @@ void finish_tile(const Tile& tile, int64_t O, const T* bias, T* z, T* y) {
       row_write(width, z_row, true, [=](int64_t o) { return bias_row[o]; });
     }
     if constexpr (!std::is_same_v<F, Identity>)
-      row_write(width, y_row, false, [=](int64_t o) { return F::value(z_row[o]); });
+      row_write(width, y_row, false, [=](int64_t o) { return F::value(Wide<T>(z_row[o])); });
   }
 }
 
 // Rows of one partial column sum: a number that depends on N alone.
 int64_t rows_of_part(int64_t N) { return std::max<int64_t>(16, (N + 63) / 64); }
 
-// dz = dy f'(z) in rows [begin, end), and their sum over the rows. dz and sum are optional.
+// dz = dy f'(z) in rows [begin, end), and their sum over the rows. sum is optional, and so is dz where
+// f is the identity: then it is dy.
 template <class F, class T>
-void backward_rows(int64_t begin, int64_t end, int64_t O, const T* dy, const T* z, T* dz, T* sum) {
+void backward_rows(int64_t begin, int64_t end, int64_t O, const T* dy, const T* z, T* dz,
+                   Wide<T>* sum) {
   for (int64_t n = begin; n < end; ++n) {
-    const T *dy_row = dy + n * O, *z_row = z + n * O;
-    const auto dz_at = [=](int64_t o) { return dy_row[o] * F::derivative(z_row[o]); };
-    if (!dz) {
-      row_write(O, sum, n != begin, dz_at);
-      continue;
+    const T *dy_row = dy + n * O, *z_row = z + n * O, *summed = dy_row;
+    if (dz) {
+      row_write(O, dz + n * O, false,
+                [=](int64_t o) { return dy_row[o] * F::derivative(Wide<T>(z_row[o])); });
+      summed = dz + n * O;
     }
-    T* dz_row = dz + n * O;
-    row_write(O, dz_row, false, dz_at);
-    if (sum) row_write(O, sum, n != begin, [=](int64_t o) { return dz_row[o]; });
+    if (sum) row_write(O, sum, n != begin, [=](int64_t o) { return Wide<T>(summed[o]); });
   }
 }
 
@@ -84,19 +84,21 @@ void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation acti
   if (!dz.defined() && !dbias) return;
   dispatch_floating("linear", dy.dtype(), [&](auto type) {
     using T = decltype(type);
+    using W = Wide<T>;
     const int64_t O = dy.dim(-1), N = O ? dy.numel() / O : 0;
     const int64_t rows = rows_of_part(N), parts = (N + rows - 1) / rows;
-    const Tensor partial = dbias ? dy.empty_like({parts, O}) : Tensor{};
+    const Tensor partial = dbias ? Tensor::empty({parts, O}, dtype_of<W>) : Tensor{};
     const T* dy_data = dy.data<T>();
     const T* z_data = activation == Activation::none ? dy_data : z.data<T>();
-    T *dz_data = optional_data<T>(dz), *sums = optional_data<T>(partial);
+    T* dz_data = optional_data<T>(dz);
+    W* sums = optional_data<W>(partial);
     dispatch_activation(activation, [&](auto f) {
       parallel_for(parts, N * O >= parallel_threshold, [&](int64_t part) {
         backward_rows<decltype(f)>(part * rows, std::min(N, (part + 1) * rows), O, dy_data, z_data,
                                    dz_data, sums ? sums + part * O : nullptr);
       });
     });
-    if (dbias) add_parts(sums, parts, O, dbias.tensor.data<T>(), dbias.accumulate);
+    if (dbias) add_parts(sums, parts, O, dbias.tensor.data<W>(), dbias.accumulate);
   });
 }
 
@@ -111,7 +113,7 @@ void swiglu_forward(const Tensor& x, const Tensor& y) {
                       for (int64_t n = begin; n < end; ++n) {
                         const T *a = in + 2 * n * F, *b = a + F;
                         row_write(F, out + n * F, false,
-                                  [=](int64_t i) { return Silu::value(a[i]) * b[i]; });
+                                  [=](int64_t i) { return Silu::value(Wide<T>(a[i])) * b[i]; });
                       }
                     });
   });
@@ -129,10 +131,11 @@ void swiglu_backward(const Tensor& dy, const Tensor& x, const Destination& dx) {
                       for (int64_t n = begin; n < end; ++n) {
                         const T *a = in + 2 * n * F, *b = a + F, *d = dout + n * F;
                         T* da = din + 2 * n * F;
-                        row_write(F, da, accumulate,
-                                  [=](int64_t i) { return d[i] * b[i] * Silu::derivative(a[i]); });
+                        row_write(F, da, accumulate, [=](int64_t i) {
+                          return d[i] * b[i] * Silu::derivative(Wide<T>(a[i]));
+                        });
                         row_write(F, da + F, accumulate,
-                                  [=](int64_t i) { return d[i] * Silu::value(a[i]); });
+                                  [=](int64_t i) { return d[i] * Silu::value(Wide<T>(a[i])); });
                       }
                     });
   });

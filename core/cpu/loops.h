@@ -9,7 +9,7 @@ namespace tapeformer::cpu {
 /// Elements per piece of an element-wise loop.
 inline constexpr int64_t piece = 16384;
 
-/// Calls f(T{}) for every dtype whose elements can be copied and added: f32, f64, i32.
+/// Calls f(T{}) for every dtype: all elements can be copied and added.
 template <class F>
 void dispatch_number(const char* operation, DType dtype, F&& f) {
   if (dtype == DType::i32) return f(int32_t{});

@@ -35,44 +35,46 @@ template <class T>
 struct Forward {
   int64_t channels;
   const T *x, *residual, *gamma, *beta;
-  T alpha, epsilon;
-  T *sum, *y, *mean, *rstd;
+  Wide<T> alpha, epsilon;
+  T *sum, *y;
+  Wide<T>*mean, *rstd;
   const T* soon;  // y, or null where it is cached
 };
 
 // Writes s = alpha residual + x and returns the sum of s - first for the mean, where `centred`, or
 // of s^2 otherwise: then it is the only sum.
 template <bool centred, class T>
-T add_residual(const Forward<T>& a, int64_t at, T first, T* sum, const T* soon) {
+Wide<T> add_residual(const Forward<T>& a, int64_t at, Wide<T> first, T* sum, const T* soon) {
   const T *x = a.x + at, *residual = a.residual + at;
   const auto term = [=, alpha = a.alpha](int64_t i) {
-    const T s = alpha * residual[i] + x[i];
-    sum[i] = s;
+    sum[i] = alpha * residual[i] + x[i];
+    const Wide<T> s = sum[i];
     return centred ? s - first : s * s;
   };
-  return row_sum<T>(a.channels, term, centred ? nullptr : soon);
+  return row_sum<Wide<T>>(a.channels, term, centred ? nullptr : soon);
 }
 
 template <bool centred, class T>
 void forward_row(const Forward<T>& a, int64_t n) {
+  using W = Wide<T>;
   const int64_t C = a.channels, at = n * C;
   const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta, *soon = a.soon ? a.soon + at : nullptr;
-  const T share = T(1) / C;
+  const W share = W(1) / C;
   T* y = a.y + at;
-  T mu = 0, total = 0;
+  W mu = 0, total = 0;
   // Summed as distances from the first element: so a row far from zero keeps its digits.
-  const T first = a.residual ? a.alpha * a.residual[at] + s[0] : s[0];
+  const W first = a.residual ? a.alpha * a.residual[at] + s[0] : W(s[0]);
   if (a.residual) {
     T* sum = a.sum ? a.sum + at : y;
     total = add_residual<centred>(a, at, first, sum, soon);
     s = sum;
   } else if (centred) {
-    total = row_sum<T>(C, [=](int64_t i) { return s[i] - first; });
+    total = row_sum<W>(C, [=](int64_t i) { return s[i] - first; });
   }
   if (centred) mu = first + total * share;
   const auto square = [=](int64_t i) { return (s[i] - mu) * (s[i] - mu); };
-  if (centred || !a.residual) total = row_sum<T>(C, square, soon);
-  const T r = 1 / std::sqrt(total * share + a.epsilon);
+  if (centred || !a.residual) total = row_sum<W>(C, square, soon);
+  const W r = 1 / std::sqrt(total * share + a.epsilon);
   if constexpr (centred) {
     a.mean[n] = mu;
     row_write(C, y, false, [=](int64_t i) { return gamma[i] * ((s[i] - mu) * r) + beta[i]; });
@@ -97,12 +99,12 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        optional_data<T>(residual),
                        gain.data<T>(),
                        optional_data<T>(shift),
-                       T(alpha),
-                       T(epsilon),
+                       static_cast<Wide<T>>(alpha),
+                       static_cast<Wide<T>>(epsilon),
                        optional_data<T>(sum),
                        y.data<T>(),
-                       optional_data<T>(mean),
-                       rstd.data<T>(),
+                       optional_data<Wide<T>>(mean),
+                       rstd.data<Wide<T>>(),
                        unless_cached(y.data<T>(), N, C)};
     parallel_pieces(N, rows_per_piece(C), C, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
@@ -113,7 +115,9 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
 template <class T>
 struct Backward {
   int64_t channels;
-  const T *dy, *s, *gamma, *mean, *rstd, *dsum;
+  const T *dy, *s, *gamma;
+  const Wide<T>*mean, *rstd;
+  const T* dsum;
   T* ds;
   const T* soon;  // ds, or null where it is cached or not asked for
   bool accumulate, detached;
@@ -123,13 +127,14 @@ struct Backward {
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it).
 template <bool centred, class T>
-void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
+void backward_row(const Backward<T>& a, int64_t n, Wide<T>* dgamma, Wide<T>* dbeta) {
+  using W = Wide<T>;
   const int64_t C = a.channels, at = n * C;
   const T *dy = a.dy + at, *s = a.s + at, *gamma = a.gamma;
-  const T mu = centred ? a.mean[n] : T(0), r = a.rstd[n];
-  T sum_h[row_lanes] = {}, sum_hx[row_lanes] = {};
+  const W mu = centred ? a.mean[n] : W(0), r = a.rstd[n];
+  W sum_h[row_lanes] = {}, sum_hx[row_lanes] = {};
   const auto sums = [&](int64_t i, int lane) {
-    const T h = gamma[i] * dy[i], xh = (s[i] - mu) * r;
+    const W h = gamma[i] * dy[i], xh = (s[i] - mu) * r;
     sum_hx[lane] += h * xh;
     dgamma[i] += dy[i] * xh;
     if constexpr (centred) {
@@ -139,8 +144,8 @@ void backward_row(const Backward<T>& a, int64_t n, T* dgamma, T* dbeta) {
   };
   row_sweep(C, sums, a.soon ? a.soon + at : nullptr);
   if (!a.ds) return;
-  const T share = a.detached ? T(0) : T(1) / C;
-  const T mean_h = row_total(sum_h) * share, mean_hx = row_total(sum_hx) * share;
+  const W share = a.detached ? W(0) : W(1) / C;
+  const W mean_h = row_total(sum_h) * share, mean_hx = row_total(sum_hx) * share;
   const auto ds = [=](int64_t i) {
     return r * (gamma[i] * dy[i] - mean_h - (s[i] - mu) * r * mean_hx);
   };
@@ -164,15 +169,15 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         dy.data<T>(),
                         s.data<T>(),
                         gain.data<T>(),
-                        optional_data<T>(mean),
-                        rstd.data<T>(),
+                        optional_data<Wide<T>>(mean),
+                        rstd.data<Wide<T>>(),
                         optional_data<T>(dsum),
                         optional_data<T>(ds.tensor),
                         unless_cached(optional_data<T>(ds.tensor), N, C),
                         ds.accumulate,
                         detached};
-    const RowSums<T> sums(N, 2 * C);  // of dgamma and dbeta
-    sums.add(C, [&](int64_t begin, int64_t end, T* sum) {
+    const RowSums<Wide<T>> sums(N, 2 * C);  // of dgamma and dbeta
+    sums.add(C, [&](int64_t begin, int64_t end, Wide<T>* sum) {
       for (int64_t n = begin; n < end; ++n) backward_row<centred>(a, n, sum, sum + C);
     });
     sums.join(0, dgamma);

@@ -15,18 +15,18 @@ namespace {
 constexpr int64_t grain = 8192;
 }
 
-void clip_factor(const Tensor& sum_of_squares, double max_norm, const Tensor& norm,
+void clip_factor(const Tensor& sum_of_squares, double max_norm, double scale, const Tensor& norm,
                  const Tensor& factor) {
-  const double total = std::sqrt(sum_of_squares.item());
+  const double total = std::sqrt(sum_of_squares.item()) / scale;
   norm.fill(total);
-  factor.fill(max_norm > 0 ? std::min(1.0, max_norm / (total + 1e-6)) : 1.0);
+  factor.fill((max_norm > 0 ? std::min(1.0, max_norm / (total + 1e-6)) : 1.0) / scale);
 }
 
 // Written with one division and one square root: m / c1 / (sqrt(v / c2) + epsilon) is
 // (m / c1) / (sqrt(v) / sqrt(c2) + epsilon).
 void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& m,
                 const Tensor& v, const AdamWStep& step) {
-  dispatch_floating("adamw", p.dtype(), [&](auto type) {
+  dispatch_wide("adamw", p.dtype(), [&](auto type) {
     using T = decltype(type);
     T *p_data = p.data<T>(), *m_data = m.data<T>(), *v_data = v.data<T>();
     const T* g_data = gradient.data<T>();
@@ -51,7 +51,7 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
 
 void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& velocity,
               double lr, double momentum, double weight_decay) {
-  dispatch_floating("sgd", p.dtype(), [&](auto type) {
+  dispatch_wide("sgd", p.dtype(), [&](auto type) {
     using T = decltype(type);
     T *p_data = p.data<T>(), *velocity_data = optional_data<T>(velocity);
     const T* g_data = gradient.data<T>();

@@ -59,15 +59,16 @@ void dropout(const Tensor& x, double p, RandomKey key, const Destination& y) {
     using T = decltype(zero);
     const T* px = x.data<T>();
     T* py = y.tensor.data<T>();
-    const T scale = static_cast<T>(1 / (1 - p));
+    using W = Wide<T>;
+    const W scale = static_cast<W>(1 / (1 - p));
     const float threshold = static_cast<float>(p);
     for_each_batch(
         x.numel(), key,
         [=, accumulate = y.accumulate](int64_t first, int64_t count, const Words& words) {
           const T* in = px + first;
           assign_range(0, count, py + first, accumulate, [&words, in, scale, threshold](int64_t i) {
-            const T kept = in[i] * scale;  // read in any case, so that no branch is needed
-            return uniform(words[i]) >= threshold ? kept : T(0);
+            const W kept = in[i] * scale;  // read in any case, so that no branch is needed
+            return uniform(words[i]) >= threshold ? kept : W(0);
           });
         });
   });
@@ -91,12 +92,12 @@ void fill_uniform(const Tensor& x, double low, double high, RandomKey key) {
   dispatch_floating("fill_uniform", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     T* px = x.data<T>();
-    // Rounding must not reach `high` itself.
-    const T a = static_cast<T>(low), width = static_cast<T>(high - low);
-    const T last = std::nextafter(static_cast<T>(high), a);
+    using W = Wide<T>;
+    const W a = static_cast<W>(low), end = static_cast<W>(high), width = static_cast<W>(high - low);
     for_each_batch(x.numel(), key, [=](int64_t first, int64_t count, const Words& words) {
-      assign_range(0, count, px + first, false, [&words, a, width, last](int64_t i) {
-        return std::min(a + width * static_cast<T>(uniform(words[i])), last);
+      assign_range(0, count, px + first, false, [&words, a, end, width](int64_t i) {
+        const T value = a + width * static_cast<W>(uniform(words[i]));
+        return value < end ? value : T(a);  // rounding must not reach `high` itself
       });
     });
   });

@@ -12,7 +12,7 @@ void sum_forward(const Tensor& x, int dim, double scale, const Destination& y) {
     using T = decltype(zero);
     const T* px = x.data<T>();
     sum_around<T>(around.outer, around.n, around.inner, scale, y,
-                  [px](int64_t i, int64_t) { return px[i]; });
+                  [px](int64_t i, int64_t) { return Wide<T>(px[i]); });
   });
 }
 
@@ -23,7 +23,7 @@ void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx
     const int64_t n = around.n, inner = around.inner;
     const T* pdy = dy.data<T>();
     T* out = dx.tensor.data<T>();
-    const T factor = static_cast<T>(scale);
+    const auto factor = static_cast<Wide<T>>(scale);
     if (around.outer == 1 && inner == 1) {  // of all elements
       if (n == 0) return;
       const T value = factor * pdy[0];
@@ -88,7 +88,7 @@ Best<T> largest_of_row(const T* x, int64_t n) {
 
 void max_forward(const Tensor& x, int dim, const Tensor& y, const Tensor& index) {
   const Around around(x.shape(), dim);
-  dispatch_floating("max", x.dtype(), [&](auto zero) {
+  dispatch_wide("max", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const int64_t n = around.n, inner = around.inner;
     const T* px = x.data<T>();
@@ -127,7 +127,7 @@ void max_forward(const Tensor& x, int dim, const Tensor& y, const Tensor& index)
 void max_backward(const Tensor& dy, const Tensor& index, int dim, const Destination& dx) {
   const Around around(dx.tensor.shape(), dim);
   if (!dx.accumulate) fill(dx.tensor, 0);
-  dispatch_floating("max", dy.dtype(), [&](auto zero) {
+  dispatch_wide("max", dy.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const T* pdy = dy.data<T>();
     const int32_t* places = index.data<int32_t>();
@@ -155,7 +155,7 @@ void sum_of_squares(const Tensor& x, const Tensor& y) {
     });
     double sum = 0;
     for (int64_t i = 0; i < pieces; ++i) sum += partial[i];
-    y.data<T>()[0] = static_cast<T>(sum);
+    y.data<Wide<T>>()[0] = static_cast<Wide<T>>(sum);
   });
 }
 

@@ -55,12 +55,13 @@ void rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start, do
     using T = decltype(type);
     const int64_t W = x.dim(-1), times = x.dim(-2), rows = W ? x.numel() / W : 0;
     const int64_t half = head_size / 2, turned = heads * head_size;
-    const auto& table = AngleTable<T>::of(start, times, half, base);
-    const T *in = x.data<T>(), direction = inverse ? -1 : 1;
+    const auto& table = AngleTable<Wide<T>>::of(start, times, half, base);
+    const T* in = x.data<T>();
+    const Wide<T> direction = inverse ? -1 : 1;
     T* out = y.tensor.data<T>();
     const bool accumulate = y.accumulate;
     const auto turn_row = [&](int64_t n) {
-      const T *cosine = table.cosine(n % times), *sine = table.sine(n % times);
+      const auto *cosine = table.cosine(n % times), *sine = table.sine(n % times);
       const T* from = in + n * W;
       T* to = out + n * W;
       for (int64_t h = 0; h < heads; ++h) {

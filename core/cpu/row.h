@@ -57,8 +57,8 @@ TAPEFORMER_INLINE T row_total(const T* lanes) {
 }
 
 /// Sum of f(i) over [0, n). `soon` as for row_sweep.
-template <class T, class F>
-TAPEFORMER_INLINE T row_sum(int64_t n, F f, const T* soon = nullptr) {
+template <class T, class F, class Soon = T>
+TAPEFORMER_INLINE T row_sum(int64_t n, F f, const Soon* soon = nullptr) {
   T lanes[row_lanes] = {};
   const auto add = [&](int64_t i, int lane) { lanes[lane] += f(i); };
   row_sweep(n, add, soon);

@@ -8,7 +8,7 @@ using namespace tapeformer::cpu;
 
 void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const Tensor& y,
                         const Tensor& rnorm) {
-  dispatch_floating("scale_norm", x.dtype(), [&](auto type) {
+  dispatch_wide("scale_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t N = rnorm.numel(), C = x.dim(-1);
     const T *px = x.data<T>(), gain = *g.data<T>();
@@ -31,7 +31,7 @@ void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const 
 // Where |x| < epsilon the divisor is constant, so the second term is missing.
 void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, double epsilon,
                          const Tensor& rnorm, const Destination& dx, const Destination& dg) {
-  dispatch_floating("scale_norm", x.dtype(), [&](auto type) {
+  dispatch_wide("scale_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t N = rnorm.numel(), C = x.dim(-1);
     const T *pdy = dy.data<T>(), *px = x.data<T>(), *pr = rnorm.data<T>(), gain = *g.data<T>();

@@ -16,7 +16,7 @@ using namespace tapeformer::cpu;
 // Calls f(T{}, n, C) for every row n of x [N, C], where T is the element type.
 template <class F>
 void for_rows(const char* operation, const Tensor& x, const F& f) {
-  dispatch_floating(operation, x.dtype(), [&](auto type) {
+  dispatch_wide(operation, x.dtype(), [&](auto type) {
     const int64_t C = x.dim(-1);
     if (x.numel() == 0) return;
     parallel_pieces(x.numel() / C, std::max<int64_t>(1, 4096 / C), 4 * C,

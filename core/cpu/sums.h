@@ -1,5 +1,5 @@
 // Sums over one dimension of [outer, n, inner], of values that are made on the fly. Every sum runs
-// over fixed chunks of n in the elements' type, and the chunks are joined in order in double.
+// over fixed chunks of n in the elements' wide type, and the chunks are joined in order in double.
 #pragma once
 
 #include "core/cpu/loops.h"
@@ -13,18 +13,19 @@ inline constexpr int64_t column_block = 512;
 
 /// y[o] (+)= scale * sum over i < n of value(o * n + i, o): sums along memory.
 template <class T, class F>
-void sum_rows(int64_t outer, int64_t n, T scale, T* y, bool accumulate, const F& value) {
+void sum_rows(int64_t outer, int64_t n, Wide<T> scale, T* y, bool accumulate, const F& value) {
+  using W = Wide<T>;
   const int64_t chunks = std::max<int64_t>(1, (n + row_chunk - 1) / row_chunk);
   const auto sum_chunk = [&](int64_t o, int64_t chunk) {
     const int64_t begin = o * n + chunk * row_chunk, end = std::min((o + 1) * n, begin + row_chunk);
     const F local = value;  // see assign_range
-    T sum = 0;
+    W sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = begin; i < end; ++i) sum += local(i, o);
     return sum;
   };
   const auto finish = [&](int64_t o, double sum) {
-    const T result = static_cast<T>(scale * sum);
+    const W result = static_cast<W>(scale * sum);
     y[o] = accumulate ? y[o] + result : result;
   };
   if (outer > 1 || chunks == 1) {
@@ -37,8 +38,8 @@ void sum_rows(int64_t outer, int64_t n, T scale, T* y, bool accumulate, const F&
       }
     });
   }
-  const Tensor partials = Tensor::empty({chunks}, dtype_of<T>);
-  T* partial = partials.data<T>();
+  const Tensor partials = Tensor::empty({chunks}, dtype_of<W>);
+  W* partial = partials.data<W>();
   parallel_pieces(chunks, piece / row_chunk, row_chunk, [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) partial[chunk] = sum_chunk(0, chunk);
   });
@@ -50,18 +51,19 @@ void sum_rows(int64_t outer, int64_t n, T scale, T* y, bool accumulate, const F&
 /// y[k] (+)= scale * sum over i < n of value((o * n + i) * inner + j, k), with k = o * inner + j:
 /// sums across memory.
 template <class T, class F>
-void sum_columns(int64_t outer, int64_t n, int64_t inner, T scale, T* y, bool accumulate,
+void sum_columns(int64_t outer, int64_t n, int64_t inner, Wide<T> scale, T* y, bool accumulate,
                  const F& value) {
+  using W = Wide<T>;
   const int64_t chunks = std::max<int64_t>(1, (n + column_chunk - 1) / column_chunk);
   const int64_t blocks = (inner + column_block - 1) / column_block;
-  const Tensor partials = Tensor::empty({chunks > 1 ? chunks * outer * inner : 0}, dtype_of<T>);
-  T* partial = partials.data<T>();
+  const Tensor partials = Tensor::empty({chunks > 1 ? chunks * outer * inner : 0}, dtype_of<W>);
+  W* partial = partials.data<W>();
   // One task: one block of columns over one chunk of rows.
   const auto sum_block = [&](int64_t task) {
     const int64_t block = task % blocks, o = task / blocks % outer, chunk = task / blocks / outer;
     const int64_t first = block * column_block, width = std::min(column_block, inner - first);
     const F local = value;
-    T sums[column_block] = {};
+    W sums[column_block] = {};
     const int64_t out = o * inner + first, end = std::min(n, (chunk + 1) * column_chunk);
     const auto at = [&](int64_t i) { return (o * n + i) * inner + first; };
     int64_t i = chunk * column_chunk;
@@ -89,7 +91,7 @@ void sum_columns(int64_t outer, int64_t n, int64_t inner, T scale, T* y, bool ac
     assign_range(begin, end, y, accumulate, [=, size = outer * inner](int64_t j) {
       double sum = 0;
       for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * size + j];
-      return static_cast<T>(scale * sum);
+      return static_cast<W>(scale * sum);
     });
   });
 }
@@ -101,9 +103,9 @@ void sum_around(int64_t outer, int64_t n, int64_t inner, double scale, const Des
                 const F& value) {
   T* out = y.tensor.data<T>();
   if (inner == 1)
-    sum_rows(outer, n, static_cast<T>(scale), out, y.accumulate, value);
+    sum_rows(outer, n, static_cast<Wide<T>>(scale), out, y.accumulate, value);
   else
-    sum_columns(outer, n, inner, static_cast<T>(scale), out, y.accumulate, value);
+    sum_columns(outer, n, inner, static_cast<Wide<T>>(scale), out, y.accumulate, value);
 }
 
 }  // namespace tapeformer::cpu

@@ -1,6 +1,6 @@
 // Products of bf16 matrices, in every way that this processor knows, against loops in double; and
 // the conversion between float and bf16.
-#include "core/cpu/gemm_bf16.h"
+#include "core/cpu/gemm16.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ using namespace tapeformer::cpu;
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr bf16 marker{0x7fc1};  // a NaN that no computation gives
+constexpr bf16 marker = bf16::from_bits(0x7fc1);  // a NaN that no computation gives
 
 std::vector<Bf16Way> ways() {
   std::vector<Bf16Way> result;
@@ -62,11 +62,10 @@ struct Matrix {
       : rows(rows_), columns(columns_), stride(columns_ + gap), x(size()) {
     Generator generator({seed, Purpose::evaluation});
     for (int64_t i = 0; i < size(); ++i)
-      x[i] =
-          i % stride < columns ? to_bf16(static_cast<float>(2 * generator.uniform() - 1)) : marker;
+      x[i] = i % stride < columns ? bf16(static_cast<float>(2 * generator.uniform() - 1)) : marker;
   }
   int64_t size() const { return rows ? (rows - 1) * stride + columns : 0; }
-  double at(int64_t i, int64_t j) const { return to_float(x[i * stride + j]); }
+  double at(int64_t i, int64_t j) const { return float(x[i * stride + j]); }
 };
 
 struct Case {
@@ -92,14 +91,14 @@ struct Case {
 };
 
 float value(float x) { return x; }
-float value(bf16 x) { return to_float(x); }
+float value(bf16 x) { return float(x); }
 
 // `to` = c before the product.
 template <class C>
 void copy_result(const Matrix& c, const Guarded<C>& to) {
   for (int64_t i = 0; i < c.size(); ++i)
     if constexpr (std::is_same_v<C, float>)
-      to[i] = to_float(c.x[i]);
+      to[i] = float(c.x[i]);
     else
       to[i] = c.x[i];
 }
@@ -150,7 +149,7 @@ TEST_CASE("float_to_bf16_rounds_to_the_nearest_and_ties_to_even") {
   int wrong = 0;
   const auto expect = [&](uint32_t bits, uint32_t rounded) {
     for (const uint32_t sign : {0u, 0x8000u})
-      wrong += to_bf16(std::bit_cast<float>(bits | sign << 16)).bits != (rounded | sign);
+      wrong += bf16(std::bit_cast<float>(bits | sign << 16)).bits != (rounded | sign);
   };
   for (uint32_t upper = 0; upper < 0x7f80; ++upper) {
     const uint32_t bits = upper << 16;
@@ -158,22 +157,22 @@ TEST_CASE("float_to_bf16_rounds_to_the_nearest_and_ties_to_even") {
     expect(bits + 0x7fff, upper);
     expect(bits + 0x8000, upper + upper % 2);
     expect(bits + 0x8001, upper + 1);
-    wrong += to_float({static_cast<uint16_t>(upper)}) != std::bit_cast<float>(bits);
+    wrong += float(bf16::from_bits(static_cast<uint16_t>(upper))) != std::bit_cast<float>(bits);
   }
   CHECK(wrong == 0);
-  CHECK(to_bf16(infinity).bits == 0x7f80);
-  CHECK(to_bf16(-infinity).bits == 0xff80);
-  CHECK(to_bf16(std::numeric_limits<float>::max()).bits == 0x7f80);
+  CHECK(bf16(infinity).bits == 0x7f80);
+  CHECK(bf16(-infinity).bits == 0xff80);
+  CHECK(bf16(std::numeric_limits<float>::max()).bits == 0x7f80);
 }
 
 TEST_CASE("every_nan_stays_a_nan_of_its_sign_in_bf16") {
   for (uint32_t fraction = 1; fraction < 0x800000; fraction = 3 * fraction + 1)
     for (const uint32_t sign : {0u, 0x80000000u}) {
-      const bf16 x = to_bf16(std::bit_cast<float>(sign | 0x7f800000u | fraction));
-      CHECK(std::isnan(to_float(x)));
+      const bf16 x = bf16(std::bit_cast<float>(sign | 0x7f800000u | fraction));
+      CHECK(std::isnan(float(x)));
       CHECK((x.bits >> 15) == (sign >> 31));
     }
-  CHECK(std::isnan(to_float(to_bf16(std::bit_cast<float>(0x7fffffffu)))));
+  CHECK(std::isnan(float(bf16(std::bit_cast<float>(0x7fffffffu)))));
 }
 
 TEST_CASE("bf16_products_of_every_shape_equal_the_plain_loops_and_stay_inside") {
@@ -198,10 +197,10 @@ TEST_CASE("long_bf16_sums_are_rounded_once") {
   // 257 ones: with every partial sum in bf16 they would end at 256.
   for (const Bf16Way way : ways()) {
     const int64_t k = 4097;
-    const std::vector<bf16> ones(k, to_bf16(1));
+    const std::vector<bf16> ones(k, bf16(1));
     bf16 sum{};
     gemm_serial({1, 1, k, false, true, k, k, 1}, ones.data(), ones.data(), &sum, way);
-    CHECK(to_float(sum) == 4096);
+    CHECK(float(sum) == 4096);
   }
 }
 
@@ -220,9 +219,9 @@ TEST_CASE("with_beta_zero_a_nan_in_c_does_not_matter_but_nan_and_infinity_in_a_d
   Case t(15, 33, 7, false, false);
   std::fill_n(t.c.x.get(), t.c.size(), marker);
   expect_product(t);
-  t.a.x[2 * 7 + 6] = marker;           // row 2, the odd last k
-  t.a.x[14 * 7] = to_bf16(-infinity);  // row 14, alone in its panel
-  t.b.x[32] = to_bf16(1);              // and against it column 32
+  t.a.x[2 * 7 + 6] = marker;        // row 2, the odd last k
+  t.a.x[14 * 7] = bf16(-infinity);  // row 14, alone in its panel
+  t.b.x[32] = bf16(1);              // and against it column 32
   for (const Bf16Way way : ways()) {
     std::vector<float> c(15 * 33);
     gemm_serial(t.g, t.a.x.get(), t.b.x.get(), c.data(), way);

@@ -3,12 +3,12 @@
 // then each panel of b is packed and multiplied with all of them. A panel's step holds 32 bits for
 // each of its rows or columns: for `dot` the bf16 of k and of k + 1, for `multiply_add` one k as a
 // float. But for that, the two are the same code.
-#include "core/cpu/gemm_bf16.h"
+#include "core/cpu/gemm16.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <type_traits>
+
+#include "core/cpu/scratch.h"
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
@@ -22,28 +22,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// Memory that a thread keeps from one call to the next.
-class Scratch {
- public:
-  template <class T>
-  T* get(int64_t n) {
-    if (const int64_t bytes = n * sizeof(T); bytes > bytes_) {
-      bytes_ = 0;
-      data_.reset(::operator new(bytes, alignment));
-      bytes_ = bytes;
-    }
-    return static_cast<T*>(data_.get());
-  }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct Delete {
-    void operator()(void* data) const { ::operator delete(data, alignment); }
-  };
-  std::unique_ptr<void, Delete> data_;
-  int64_t bytes_ = 0;
-};
-thread_local Scratch scratch_a, scratch_b, scratch_c;
+// Slots of thread_scratch().
+constexpr int for_a = 1, for_b = 2, for_sums = 3;
 
 // `size` in the fewest equal pieces of at most `longest`, as a multiple of `step`.
 int64_t piece_of(int64_t size, int64_t longest, int64_t step) {
@@ -51,36 +31,34 @@ int64_t piece_of(int64_t size, int64_t longest, int64_t step) {
   return ((size + pieces - 1) / pieces + step - 1) / step * step;
 }
 
-inline float widen(float x) { return x; }
-inline float widen(bf16 x) { return to_float(x); }
-inline void assign(float& c, float x) { c = x; }
-inline void assign(bf16& c, float x) { c = to_bf16(x); }
-
 // c = alpha sums + beta c, n elements.
 template <class C>
 inline void write_row(int64_t n, const float* sums, float alpha, float beta, C* c) {
   if (beta == 0) {
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) assign(c[j], alpha * sums[j]);
+    for (int64_t j = 0; j < n; ++j) c[j] = alpha * sums[j];
   } else {
 #pragma omp simd
-    for (int64_t j = 0; j < n; ++j) assign(c[j], alpha * sums[j] + beta * widen(c[j]));
+    for (int64_t j = 0; j < n; ++j) c[j] = alpha * sums[j] + beta * c[j];
   }
 }
 
 // ---------------------------------------------------------------- any processor
 
 // out [rows, columns] = x, whose rows lie `stride` apart.
-void to_floats(int64_t rows, int64_t columns, const bf16* x, int64_t stride, float* out) {
+template <class H>
+void to_floats(int64_t rows, int64_t columns, const H* x, int64_t stride, float* out) {
   for (int64_t i = 0; i < rows; ++i, x += stride, out += columns) {
 #pragma omp simd
-    for (int64_t j = 0; j < columns; ++j) out[j] = to_float(x[j]);
+    for (int64_t j = 0; j < columns; ++j) out[j] = x[j];
   }
 }
 
-void convert_product(const Gemm& g, const bf16* a, const bf16* b, float* c) {
+template <class H>
+void convert_product(const Gemm& g, const H* a, const H* b, float* c) {
   const int64_t block = piece_of(g.k, 512, 1);
-  float *fa = scratch_a.get<float>(g.m * block), *fb = scratch_b.get<float>(block * g.n);
+  float *fa = thread_scratch<float, for_a>(g.m * block),
+        *fb = thread_scratch<float, for_b>(block * g.n);
   Gemm part = g;
   int64_t l = 0;
   do {
@@ -207,16 +185,41 @@ void pack(const Lanes& from, int64_t k, uint32_t* out, int64_t step) {
     pack_transposed<dot>(from, k, out, step);
 }
 
-// sums [rows, 32] = the product of a panel of a and one of b.
-template <bool dot, int rows>
-TAPEFORMER_AVX512 void multiply(int64_t steps, const uint32_t* a, const uint32_t* b, float* sums) {
-  __m512 sum[rows][2];
+// A vector of c from its sums: c = alpha sum + beta c in the lanes of `mask`.
+TAPEFORMER_AVX512 inline void store(__m512 sum, float alpha, float beta, __mmask16 mask, float* c) {
+  sum = _mm512_mul_ps(sum, _mm512_set1_ps(alpha));
+  if (beta != 0) sum = _mm512_fmadd_ps(_mm512_set1_ps(beta), _mm512_maskz_loadu_ps(mask, c), sum);
+  _mm512_mask_storeu_ps(c, mask, sum);
+}
+TAPEFORMER_AVX512 inline void store(__m512 sum, float alpha, float beta, __mmask16 mask, bf16* c) {
+  sum = _mm512_mul_ps(sum, _mm512_set1_ps(alpha));
+  if (beta != 0) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, c));
+    const __m512 before = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    sum = _mm512_fmadd_ps(_mm512_set1_ps(beta), before, sum);
+  }
+  // As bf16's constructor rounds.
+  const __m512i bits = _mm512_castps_si512(sum), upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+  const __mmask16 nan = _mm512_cmp_ps_mask(sum, sum, _CMP_UNORD_Q);
+  const __m512i result = _mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40));
+  _mm256_mask_storeu_epi16(c, mask, _mm512_cvtepi32_epi16(result));
+}
+
+// Rows of c [.., columns], at most as many as `height`, from a panel of a and one of b.
+template <bool dot, int height, class C>
+TAPEFORMER_AVX512 void multiply(const Gemm& g, int64_t rows, int64_t columns, const uint32_t* a,
+                                const uint32_t* b, C* c) {
+  __m512 sum[height][2];
 #pragma GCC unroll 14
-  for (int i = 0; i < rows; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+  for (int i = 0; i < height; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
+  const int64_t steps = dot ? (g.k + 1) / 2 : g.k;
   for (int64_t step = 0; step < steps; ++step, a += lanes, b += panel_columns) {
     const __m512i b0 = _mm512_load_si512(b), b1 = _mm512_load_si512(b + lanes);
 #pragma GCC unroll 14
-    for (int i = 0; i < rows; ++i) {
+    for (int i = 0; i < height; ++i) {
       const __m512i ai = _mm512_set1_epi32(static_cast<int>(a[i]));
       if constexpr (dot) {
         sum[i][0] = _mm512_dpbf16_ps(sum[i][0], (__m512bh)ai, (__m512bh)b0);
@@ -228,28 +231,22 @@ TAPEFORMER_AVX512 void multiply(int64_t steps, const uint32_t* a, const uint32_t
       }
     }
   }
+  const auto mask = static_cast<uint32_t>((uint64_t{1} << columns) - 1);
+  const auto alpha = static_cast<float>(g.alpha), beta = static_cast<float>(g.beta);
 #pragma GCC unroll 14
-  for (int i = 0; i < rows; ++i) {
-    _mm512_store_ps(sums + i * panel_columns, sum[i][0]);
-    _mm512_store_ps(sums + i * panel_columns + lanes, sum[i][1]);
+  for (int i = 0; i < height; ++i) {
+    if (i >= rows) continue;
+    store(sum[i][0], alpha, beta, static_cast<__mmask16>(mask), c + i * g.ldc);
+    if (columns > lanes)
+      store(sum[i][1], alpha, beta, static_cast<__mmask16>(mask >> lanes), c + i * g.ldc + lanes);
   }
-}
-
-template <bool dot>
-void multiply(int64_t rows, int64_t steps, const uint32_t* a, const uint32_t* b, float* sums) {
-  if (rows <= 4) return multiply<dot, 4>(steps, a, b, sums);
-  if (rows <= 8) return multiply<dot, 8>(steps, a, b, sums);
-  multiply<dot, panel_rows>(steps, a, b, sums);
 }
 
 // One block of k: c [m, n] = alpha a b + beta c for the rows whose panels, `panel` words each, are
 // packed. b is packed here, panel by panel.
 template <bool dot, class C>
-TAPEFORMER_AVX512 void multiply_block(const Gemm& g, const uint32_t* a_panels, int64_t panel,
-                                      const bf16* b, C* c) {
-  uint32_t* b_panel = scratch_b.get<uint32_t>(2 * panel);
-  const int64_t steps = dot ? (g.k + 1) / 2 : g.k;
-  alignas(64) float sums[panel_rows * panel_columns];
+void multiply_block(const Gemm& g, const uint32_t* a_panels, int64_t panel, const bf16* b, C* c) {
+  uint32_t* b_panel = thread_scratch<uint32_t, for_b>(2 * panel);
   for (int64_t j = 0; j < g.n; j += panel_columns) {
     const int64_t columns = std::min(g.n - j, panel_columns);
     for (int64_t half = 0; half < panel_columns; half += lanes) {
@@ -259,12 +256,16 @@ TAPEFORMER_AVX512 void multiply_block(const Gemm& g, const uint32_t* a_panels, i
     }
     for (int64_t i = 0; i < g.m; i += panel_rows) {
       const int64_t rows = std::min(g.m - i, panel_rows);
+      const uint32_t* a_panel = a_panels + i / panel_rows * panel;
       C* out = c + i * g.ldc + j;
       for (int64_t row = 0; row < rows; ++row)  // both ends: a row of 32 floats is two lines
-        __builtin_prefetch(out + row * g.ldc, 1), __builtin_prefetch(out + row * g.ldc + 16, 1);
-      multiply<dot>(rows, steps, a_panels + i / panel_rows * panel, b_panel, sums);
-      for (int64_t row = 0; row < rows; ++row)
-        write_row(columns, sums + row * panel_columns, g.alpha, g.beta, out + row * g.ldc);
+        for (const int64_t at : {0, 16}) __builtin_prefetch(out + row * g.ldc + at, 1);
+      if (rows <= 4)
+        multiply<dot, 4>(g, rows, columns, a_panel, b_panel, out);
+      else if (rows <= 8)
+        multiply<dot, 8>(g, rows, columns, a_panel, b_panel, out);
+      else
+        multiply<dot, panel_rows>(g, rows, columns, a_panel, b_panel, out);
     }
   }
 }
@@ -275,7 +276,7 @@ void packed_product(const Gemm& g, const bf16* a, const bf16* b, C* c) {
   const int64_t block = piece_of(g.k, dot ? 2 * longest_panel : longest_panel, 32);
   const int64_t panel = lanes * (dot ? block / 2 : block);
   const int64_t height = piece_of(g.m, longest_block, panel_rows);
-  uint32_t* a_panels = scratch_a.get<uint32_t>(height / panel_rows * panel);
+  uint32_t* a_panels = thread_scratch<uint32_t, for_a>(height / panel_rows * panel);
   Gemm part = g;
   int64_t l = 0;
   do {
@@ -317,14 +318,16 @@ int64_t longest_sum([[maybe_unused]] Bf16Way way) {
   return -1;
 }
 
-// Sums that do not stay in registers are not rounded on the way.
-void round_sums(const Gemm& g, const bf16* a, const bf16* b, bf16* c, Bf16Way way) {
-  float* sums = scratch_c.get<float>(g.m * g.n);
+// Sums that do not stay in registers are not rounded on the way: product(gemm, sums) leaves them in
+// memory first.
+template <class H, class F>
+void round_sums(const Gemm& g, H* c, const F& product) {
+  float* sums = thread_scratch<float, for_sums>(g.m * g.n);
   Gemm whole = g;
   whole.ldc = g.n;
   whole.alpha = 1;
   whole.beta = 0;
-  gemm_serial(whole, a, b, sums, way);
+  product(whole, sums);
   for (int64_t i = 0; i < g.m; ++i) write_row(g.n, sums + i * g.n, g.alpha, g.beta, c + i * g.ldc);
 }
 
@@ -353,7 +356,9 @@ template <class C>
 void gemm_serial(const Gemm& g, const bf16* a, const bf16* b, C* c, Bf16Way way) {
   if (g.m == 0 || g.n == 0) return;
   if constexpr (std::is_same_v<C, bf16>)
-    if (g.k > longest_sum(way)) return round_sums(g, a, b, c, way);
+    if (g.k > longest_sum(way))
+      return round_sums(
+          g, c, [=](const Gemm& whole, float* sums) { gemm_serial(whole, a, b, sums, way); });
 #if defined(__x86_64__)
   if (way == Bf16Way::dot) return packed_product<true>(g, a, b, c);
   if (way == Bf16Way::multiply_add) return packed_product<false>(g, a, b, c);
@@ -361,7 +366,18 @@ void gemm_serial(const Gemm& g, const bf16* a, const bf16* b, C* c, Bf16Way way)
   if constexpr (std::is_same_v<C, float>) convert_product(g, a, b, c);
 }
 
+template <class C>
+void gemm_serial(const Gemm& g, const f16* a, const f16* b, C* c) {
+  if (g.m == 0 || g.n == 0) return;
+  if constexpr (std::is_same_v<C, float>)
+    convert_product(g, a, b, c);
+  else
+    round_sums(g, c, [=](const Gemm& whole, float* sums) { convert_product(whole, a, b, sums); });
+}
+
 template void gemm_serial(const Gemm&, const bf16*, const bf16*, float*, Bf16Way);
 template void gemm_serial(const Gemm&, const bf16*, const bf16*, bf16*, Bf16Way);
+template void gemm_serial(const Gemm&, const f16*, const f16*, float*);
+template void gemm_serial(const Gemm&, const f16*, const f16*, f16*);
 
 }  // namespace tapeformer::cpu

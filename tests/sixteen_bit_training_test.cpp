@@ -1,0 +1,151 @@
+// Training in bf16 and f16: master weights, loss scaling, and what a run leaves on the disk.
+#include <cmath>
+
+#include "optim/loss_scale.h"
+#include "optim/optimizer.h"
+#include "tests/catch.h"
+#include "tests/compare.h"
+#include "tests/lively_model.h"
+#include "tests/temporary_folder.h"
+#include "train/model_config.h"
+#include "train/trainer.h"
+
+using namespace tapeformer;
+
+TEST_CASE("master_weights_keep_updates_that_are_too_small_for_16_bits") {
+  GPT model(tiny("layernorm"));
+  convert(model, DType::bf16);
+  Parameters parameters(model);
+  REQUIRE(parameters.values().dtype() == DType::f32);
+  REQUIRE(parameters.dtype() == DType::bf16);
+  const auto& gain = parameters.entries().back();
+  const size_t last = parameters.entries().size() - 1;
+  parameters.value(last).fill(1);
+  parameters.round_weights();
+  SGD optimizer(parameters);
+  for (int step = 0; step < 8; ++step) {  // 1 - 2^-10 is no bf16, 1 - 2^-7 is one
+    parameters.zero_gradients();
+    parameters.gradients().fill(1);
+    optimizer.step(0x1p-10);
+    if (step == 0) CHECK(values_of(gain.tensor)[0] == 1);
+  }
+  CHECK(values_of(parameters.value(last))[0] == 1 - 0x1p-7);
+  CHECK(values_of(gain.tensor)[0] == 1 - 0x1p-7);
+}
+
+namespace {
+
+struct Run {
+  Stories stories;
+  TransformerConfig config = stories.config("layernorm");
+  TrainOptions options;
+  std::vector<double> losses;
+  TrainResult result;
+
+  Run(const std::filesystem::path& out, DType dtype) : dtype_(dtype) {
+    options.schedule.steps = 24;
+    options.schedule.lr = 5e-3;
+    options.schedule.warmup = 0;
+    options.eval_every = 0;
+    options.save_every = 1000;
+    options.out = out;
+    options.description = {to_json(config), stories.tokenizer->to_json(), "{}", 0};
+  }
+  Run& train(int64_t stop_after = 0, bool resume = false) {
+    GPT model(config, 3);
+    convert(model, dtype_);
+    Trainer trainer(model, *stories.corpus, options);
+    if (resume) trainer.resume();
+    TrainEvents events;
+    events.on_step = [&](int64_t, const StepResult& s, double) { losses.push_back(s.loss); };
+    result = trainer.run(stop_after, events);
+    return *this;
+  }
+
+ private:
+  DType dtype_;
+};
+
+}  // namespace
+
+TEST_CASE("training_in_16_bits_follows_training_in_f32") {
+  const std::vector<double> f32 = Run({}, DType::f32).train().losses;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const std::vector<double> losses = Run({}, dtype).train().losses;
+    INFO(dtype);
+    CHECK(losses[0] != f32[0]);  // it really computes in 16 bits
+    CHECK(largest_error(losses, f32) < (dtype == DType::bf16 ? 0x1p-6 : 0x1p-9));
+    CHECK(losses.back() < losses[0] - 0.1);
+  }
+}
+
+TEST_CASE("a_run_in_16_bits_that_stops_and_resumes_has_the_bits_of_one_that_does_not") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const TemporaryFolder folder;
+    const std::vector<double> whole = Run({}, dtype).train().losses;
+    Run run(folder.path, dtype);
+    run.train(10).train(0, true);
+    INFO(dtype);
+    CHECK(run.losses == whole);
+    CHECK(run.result.steps == 24);
+    // What lies on the disk are the masters.
+    GPT loaded(run.config);
+    load_model(folder.path, loaded);
+    const auto parameters = named_parameters(loaded);
+    CHECK(std::ranges::any_of(parameters, [&](const NamedTensor& p) {
+      return !same_bits(cast(cast(p.tensor.detach(), dtype), DType::f32), p.tensor);
+    }));
+  }
+}
+
+TEST_CASE("a_gradient_that_overflows_f16_skips_the_step_and_halves_the_scale") {
+  Stories stories;
+  GPT model(stories.config("layernorm"));
+  convert(model, DType::f16);
+  Parameters parameters(model);
+  AdamW optimizer(parameters);
+  LossScale scale{.value = 0x1p40};
+  const Tensor before = parameters.values().clone();
+  const auto step = [&](int64_t i) {
+    return training_step(model, parameters, optimizer, *stories.corpus, i, 1, 1e-3, 1, 1, &scale);
+  };
+  const StepResult first = step(0);
+  CHECK(first.skipped);
+  CHECK(scale.value == 0x1p39);
+  CHECK(scale.skipped == 1);
+  CHECK(optimizer.steps() == 0);
+  CHECK(same_bits(parameters.values(), before));
+  int64_t steps = 1;
+  while (step(steps).skipped) REQUIRE(++steps < 40);
+  CHECK(scale.skipped == steps);
+  CHECK(scale.value == std::ldexp(1.0, 40 - static_cast<int>(steps)));
+  CHECK(optimizer.steps() == 1);
+  CHECK(!same_bits(parameters.values(), before));
+}
+
+TEST_CASE("the_loss_scale_doubles_after_2000_good_steps_and_never_falls_below_1") {
+  LossScale scale;
+  for (int i = 0; i < 1999; ++i) scale.update(true);
+  CHECK(scale.value == 65536);
+  scale.update(true);
+  CHECK(scale.value == 131072);
+  for (int i = 0; i < 40; ++i) scale.update(false);
+  CHECK(scale.value == 1);
+  CHECK(scale.skipped == 40);
+}
+
+TEST_CASE("the_loss_scale_changes_no_update_that_does_not_overflow") {
+  // Powers of two: products with them are exact, so bf16, which has f32's range, shows it bit for bit.
+  const auto updated = [](double scale) {
+    Stories stories;
+    GPT model(stories.config("layernorm"));
+    convert(model, DType::bf16);
+    Parameters parameters(model);
+    AdamW optimizer(parameters);
+    LossScale loss_scale{.value = scale};
+    const StepResult result =
+        training_step(model, parameters, optimizer, *stories.corpus, 0, 1, 1e-3, 1, 1, &loss_scale);
+    return std::pair(result.grad_norm, parameters.values().to_vector<float>());
+  };
+  CHECK(updated(1) == updated(1024));
+}
