@@ -25,10 +25,14 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
-// The first Ctrl-C asks the run to save and end; the next one kills it.
+// The first Ctrl-C, or other request to end, asks the run to save and end; the next one kills it.
 void on_interrupt(int signal) {
   interrupted = 1;
   std::signal(signal, SIG_DFL);
+}
+
+void take_signals(void (*handler)(int)) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, handler);
 }
 
 // A new folder runs/1, runs/2, ...; creating it claims it.
@@ -78,6 +82,7 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
         " has ", kept,
         ", and a resumed run keeps it; leave the option out, or start a new run in another --out");
   }
+  saved.program = options.program;
   saved.data = options.data.empty() ? run.value("data", "") : options.data;
   saved.out = options.out;
   saved.stop_after = options.stop_after;
@@ -104,23 +109,33 @@ std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& 
   return std::make_unique<TextCorpus>(text, tokenizer, batch);
 }
 
+std::string resume_command(const TrainGptOptions& options) {
+  return shell_word(options.program) + " --resume " + shell_word(options.out);
+}
+
 void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& model,
                const Tokenizer& tokenizer) {
+  const bool hurried = std::isnan(result.validation_loss);  // by a signal: no more than the facts
   const std::string out = options.out;
-  const std::string sample = generate_text(model, tokenizer, "", 400, {}, options.train.seed);
-  std::printf("\nA sample:\n");
-  std::fwrite(sample.data(), 1, sample.size(), stdout);
-  std::printf("\n\n");
+  if (!hurried) {
+    const std::string sample = generate_text(model, tokenizer, "", 400, {}, options.train.seed);
+    std::printf("\nA sample:\n");
+    std::fwrite(sample.data(), 1, sample.size(), stdout);
+    std::printf("\n\n");
+  }
   std::printf("checkpoint   %s/model.safetensors (best so far: best.safetensors, step %lld)\n",
               out.c_str(), static_cast<long long>(result.best_step));
   std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out.c_str(),
               out.c_str());
-  std::printf("more text    generate --checkpoint %s --prompt \"...\"\n", out.c_str());
+  const std::string generate = fs::path(options.program).replace_filename("generate").string();
+  std::printf("more text    %s --checkpoint %s --prompt \"...\"\n", shell_word(generate).c_str(),
+              shell_word(out).c_str());
   if (result.end == TrainResult::End::stopped)
-    std::printf("stopped      go on with: train_gpt --resume %s\n", out.c_str());
+    std::printf("stopped      go on with: %s\n", resume_command(options).c_str());
   if (result.end == TrainResult::End::no_gain)
     std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
                 static_cast<long long>(options.train.patience));
+  if (hurried) return;
   if (options.train.perfect_loss)
     std::printf(
         "entropy      %.4f nats per character: the loss of a model that knows the stories' "
@@ -171,29 +186,23 @@ TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& mod
   };
   events.should_stop = [] { return interrupted != 0; };
   events.on_end = [&](TrainResult::End end) {
+    take_signals(SIG_DFL);  // nothing is lost any more: the next one may end the last evaluation
     if (end == TrainResult::End::stopped)
-      progress.note("saved; go on with: train_gpt --resume " + options.out);
+      progress.note("saved; go on with: " + resume_command(options));
   };
   return events;
 }
 
 void announce(const TrainGptOptions& options, GPT& model, const Corpus& corpus, const Text& text) {
   std::fprintf(stderr,
-               "%s parameters; %s training and %s validation tokens of %s; %d threads; "
+               "%s parameters; %s training and %s validation tokens of %s; %d thread%s; "
                "files go to %s\n",
                grouped(parameter_count(model)).c_str(), grouped(corpus.training_tokens()).c_str(),
                grouped(corpus.validation_tokens()).c_str(), text.name().c_str(), num_threads(),
-               options.out.c_str());
+               num_threads() == 1 ? "" : "s", options.out.c_str());
   if (const auto* lines = dynamic_cast<const LineCorpus*>(&corpus))
     std::fprintf(stderr, "%s empty lines dropped, %s lines cut at the context\n",
                  grouped(lines->empty_lines()).c_str(), grouped(lines->cut_lines()).c_str());
-}
-
-void take_signals() {
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  std::signal(SIGHUP, on_interrupt);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
 }
 
 int run(CLI::App& app, TrainGptOptions options) {
@@ -235,7 +244,8 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (options.resuming) trainer.resume();
   if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked
   announce(options, model, *corpus, text);
-  take_signals();
+  take_signals(on_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
   const int64_t last =
       options.stop_after ? std::min(options.stop_after, options.steps) : options.steps;
   Progress progress(last, trainer.step());
@@ -254,6 +264,7 @@ int run(CLI::App& app, TrainGptOptions options) {
 
 int main(int argc, char** argv) {
   TrainGptOptions options;
+  if (argc > 0) options.program = argv[0];
   CLI::App app("Trains a GPT on text and samples from it.");
   declare(app, options);
   CLI11_PARSE(app, argc, argv);

@@ -19,6 +19,7 @@ struct InspectionOptions {
 };
 
 struct TrainGptOptions {
+  std::string program = "train_gpt";  // as it was called
   std::string data, out, resume;
   bool resuming = false, overwrite = false, doctor = false;
   int64_t stop_after = 0, threads = 0;

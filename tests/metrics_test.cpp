@@ -184,3 +184,10 @@ TEST_CASE("numbers_as_text_are_the_same_under_every_locale") {
   CHECK(duration(NAN) == "?");
   CHECK(duration(-1) == "?");
 }
+
+TEST_CASE("a_shell_takes_any_text_as_one_word") {
+  CHECK(shell_word("build/examples/train_gpt") == "build/examples/train_gpt");
+  CHECK(shell_word("") == "''");
+  CHECK(shell_word("my runs/$1") == "'my runs/$1'");
+  CHECK(shell_word("it's") == "'it'\\''s'");
+}

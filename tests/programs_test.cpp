@@ -111,7 +111,7 @@ TEST_CASE("a_stopped_run_resumes_to_the_same_bits") {
   const Desk desk;
   REQUIRE(desk.train("--out whole --steps 8 --dropout 0.1").status == 0);
   const Outcome stopped = desk.train("--out parts --steps 8 --dropout 0.1 --stop-after 3");
-  CHECK_THAT(stopped.out, ContainsSubstring("train_gpt --resume parts"));
+  CHECK_THAT(stopped.out, ContainsSubstring(" --resume parts\n"));
   // Everything but the folder comes from the checkpoint, the data's path included.
   REQUIRE(desk.run(TRAIN_GPT " --resume parts --threads 2").status == 0);
   CHECK(content(desk / "whole" / "model.safetensors") ==
@@ -261,15 +261,38 @@ TEST_CASE("kill_9_leaves_a_checkpoint_that_resumes") {
   CHECK(outcome.status == 0);
 }
 
-TEST_CASE("ctrl_c_saves_and_says_how_to_go_on") {
+TEST_CASE("a_request_to_end_saves_at_once_and_says_how_to_go_on") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    CAPTURE(signal);
+    const Desk desk;
+    const pid_t child = start(desk, false);
+    wait_for_step(desk, 2);
+    kill(child, signal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    const std::string out = content(desk / "out");
+    CHECK_THAT(out, ContainsSubstring(" --resume run\n"));
+    CHECK_THAT(out, !ContainsSubstring("A sample") && !ContainsSubstring("final validation loss"));
+    const auto metrics = read_metrics(desk / "run" / "metrics.jsonl");
+    CHECK(read_model_file(desk / "run").step == metrics.back().step);
+  }
+}
+
+TEST_CASE("the_commands_that_train_gpt_prints_work_where_it_was_called") {
   const Desk desk;
-  const pid_t child = start(desk, false);
-  wait_for_step(desk, 2);
-  kill(child, SIGINT);
-  int status = 0;
-  waitpid(child, &status, 0);
-  CHECK(WIFEXITED(status));
-  CHECK_THAT(content(desk / "out"), ContainsSubstring("train_gpt --resume run"));
-  const auto metrics = read_metrics(desk / "run" / "metrics.jsonl");
-  CHECK(read_model_file(desk / "run").step == metrics.back().step);
+  const auto printed = [](const std::string& out, const std::string& label) {
+    const size_t at = out.find("\n" + label);
+    REQUIRE(at != std::string::npos);
+    const size_t begin = at + 1 + label.size();
+    return out.substr(begin, out.find('\n', begin) - begin);
+  };
+  const Outcome stopped = desk.train("--out 'my run' --steps 4 --stop-after 2");
+  CHECK_THAT(stopped.err, ContainsSubstring("; 1 thread; "));
+  REQUIRE(desk.run(printed(stopped.out, "stopped      go on with: ")).status == 0);
+  CHECK(read_model_file(desk / "my run").step == 4);
+  const Outcome more = desk.run(printed(stopped.out, "more text    "));
+  CHECK(more.status == 0);
+  CHECK(more.out.starts_with("..."));
 }

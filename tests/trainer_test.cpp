@@ -7,6 +7,7 @@
 
 #include "core/threads.h"
 #include "data/stories.h"
+#include "layers/batch_norms.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
 #include "train/diagnosis.h"
@@ -106,6 +107,32 @@ TEST_CASE("a_stopped_and_resumed_run_equals_an_uninterrupted_one_bit_for_bit") {
     CHECK(a[i].val_loss == b[i].val_loss);
     CHECK(a[i].lr == b[i].lr);
     CHECK(a[i].grad_norm == b[i].grad_norm);
+  }
+}
+
+TEST_CASE("power_norm_resumes_from_its_files_on_either_side_of_its_warm_up") {
+  register_norm("powernorm-of-5", [](int64_t channels) {
+    auto norm = std::make_unique<PowerNorm>(channels);
+    norm->warm_up = 5;
+    return norm;
+  });
+  const TemporaryFolder folder;
+  const auto run_in = [&](const std::string& name) {
+    Run run(folder / name);
+    run.config.norm = "powernorm-of-5";
+    run.options.schedule.steps = 10;
+    run.options.description.config = to_json(run.config);
+    return run;
+  };
+  const auto losses = run_in("whole").train();
+  for (const int64_t stop : {3, 5, 6, 8}) {
+    CAPTURE(stop);
+    const std::string name = std::to_string(stop);
+    auto parts = run_in(name).train(stop);
+    parts.merge(run_in(name).train(0, true));
+    CHECK(parts == losses);
+    for (const char* file : {"model.safetensors", "training-10.safetensors"})
+      CHECK(content(folder / name / file) == content(folder / "whole" / file));
   }
 }
 
@@ -271,6 +298,7 @@ TEST_CASE("should_stop_saves_and_ends_the_run") {
   events.should_stop = [&] { return trainer.step() == 4; };
   const TrainResult result = trainer.run(0, events);
   CHECK(result.end == TrainResult::End::stopped);
+  CHECK(std::isnan(result.validation_loss));  // who is in a hurry is not kept waiting for it
   CHECK(result.steps == 4);
   CHECK(read_model_file(folder / "out").step == 4);
 }

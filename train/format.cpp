@@ -1,8 +1,10 @@
 #include "train/format.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 namespace tapeformer {
 
@@ -47,6 +49,17 @@ std::string duration(double seconds) {
   const std::string end = ":" + two_digits(total % 60);
   return hours ? std::to_string(hours) + ":" + two_digits(minutes) + end
                : std::to_string(minutes) + end;
+}
+
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("/._-+,:@%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
 }
 
 }  // namespace tapeformer

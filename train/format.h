@@ -16,5 +16,7 @@ std::string grouped(int64_t value);
 std::string compact(double value);
 /// Seconds as m:ss or h:mm:ss.
 std::string duration(double seconds);
+/// Any text as one word of a shell's command: runs/1, 'my runs/1'.
+std::string shell_word(const std::string& text);
 
 }  // namespace tapeformer

@@ -202,13 +202,9 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   using End = TrainResult::End;
   const End end = state_.step == steps ? End::finished : no_gain() ? End::no_gain : End::stopped;
   if (events.on_end) events.on_end(end);
-  const bool evaluated = state_.step == steps && std::isfinite(loss);
-  return {end,
-          state_.step,
-          evaluated ? loss : evaluate(model_, corpus_),
-          state_.best_loss,
-          state_.best_step,
-          state_.loss_scale.skipped};
+  if (end != End::finished || !std::isfinite(loss))  // else the last step was evaluated in full
+    loss = stopped ? std::numeric_limits<double>::quiet_NaN() : evaluate(model_, corpus_);
+  return {end, state_.step, loss, state_.best_loss, state_.best_step, state_.loss_scale.skipped};
 }
 
 }  // namespace tapeformer

@@ -57,9 +57,11 @@ struct TrainOptions {
 
 struct TrainResult {
   enum class End { finished, stopped, no_gain } end = End::finished;
-  int64_t steps = 0;           ///< updates behind the final weights
-  double validation_loss = 0;  ///< of the final weights, over the whole validation part
-  double best_loss = 0;        ///< over the evaluations
+  int64_t steps = 0;  ///< updates behind the final weights
+  /// Of the final weights, over the whole validation part. No number where should_stop() ended the
+  /// run: whoever is in a hurry is not kept waiting.
+  double validation_loss = 0;
+  double best_loss = 0;  ///< over the evaluations
   int64_t best_step = 0;
   int64_t skipped_steps = 0;  ///< of those with gradients in f16, see LossScale
 };
@@ -69,7 +71,7 @@ struct TrainEvents {
   std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
   std::function<void(int64_t step, double validation_loss)> on_evaluation;
   std::function<bool()> should_stop;  ///< asked after every step: save and return?
-  /// The last checkpoint is on the disk; a run that stopped has its final evaluation before it.
+  /// The last checkpoint is on the disk; the final evaluation of a run that ends early is to come.
   std::function<void(TrainResult::End)> on_end;
 };
 
