@@ -45,7 +45,7 @@ Tensor BatchNorm::forward(const Tensor& x, const NormContext& context) {
               "is; train on batches with more tokens, or choose a norm of single tokens, such as "
               "layernorm");
         const Tensor y = batch_norm(x, lengths, batch, false, weight, bias, epsilon);
-        if (!context.recomputing) update(batch, momentum);
+        if (context.update_statistics) update(batch, momentum);
         return y;
       },
       x, weight, bias);
@@ -137,13 +137,14 @@ Tensor PowerNorm::training_pass(const Tensor& x, const Tensor& weight, const Ten
   // As they were before this pass, and whether it counts, also when recompute() runs it again.
   const Tensor phi = remember([&] { return running_variance.clone(); });
   const double before = remember([&] { return step.clone(); }).item();
-  const bool counts = remember([&] { return Tensor::full({1}, !context.recomputing); }).item() != 0;
+  const bool counts =
+      remember([&] { return Tensor::full({1}, context.update_statistics); }).item() != 0;
   const bool warming_up = before < static_cast<double>(warm_up);
   const Tensor y = warming_up || !e.defined()
                        ? batch_norm(x, context.lengths, batch, false, weight, bias, epsilon)
                        : power_norm(x, context.lengths, phi, batch, counts ? e : e.clone(), alpha,
                                     weight, bias, epsilon);
-  if (context.recomputing) return y;
+  if (!context.update_statistics) return y;
   // The paper's code counts a batch of the warm-up twice: first phi = (t - 1) / t phi + v / t.
   if (warming_up) update(batch, 1 / (before + 1));
   update(batch, 1 - alpha);

@@ -7,8 +7,8 @@
 namespace tapeformer {
 
 /// What BatchNorm and PowerNorm share: the running statistics. They are buffers, of f32 or wider,
-/// and change in place once for every training pass: not when recompute() runs it again, nor when
-/// NormContext::recomputing asks for a look.
+/// and change in place once for every training pass: not when recompute() runs it again, nor
+/// otherwise without NormContext::update_statistics.
 struct RunningNorm : Norm {
   Tensor weight, bias;      // [C]
   Tensor running_mean;      // [C]; undefined without centring

@@ -11,7 +11,7 @@ namespace tapeformer {
 NormContext::NormContext(const Context& context)
     : lengths(context.lengths),
       training(context.training || context.batch_statistics),
-      recomputing(tapeformer::recomputing() || !context.training) {}
+      update_statistics(context.training && !recomputing()) {}
 
 SumAndNorm Norm::add_forward(const Tensor& residual, const Tensor& x, double alpha,
                              const NormContext& context) {

@@ -15,9 +15,11 @@
 namespace tapeformer {
 
 struct NormContext {
-  Tensor lengths;            ///< [B] i32 or undefined: who is padding
-  bool training = false;     ///< take the batch's statistics and update the running ones
-  bool recomputing = false;  ///< leave those alone: a second run of recompute(), or only a look
+  Tensor lengths;         ///< [B] i32 or undefined: who is padding
+  bool training = false;  ///< take the batch's statistics, not the running ones
+  /// And let the running ones take part of them. Not in a second run of recompute(), nor where
+  /// somebody only looks.
+  bool update_statistics = true;
 
   NormContext() = default;
   explicit NormContext(const Context& context);

@@ -45,7 +45,7 @@ inline NormContext training_context(const Tensor& lengths = {}) {
 /// Statistics of the batch, but no update.
 inline NormContext looking_context(const Tensor& lengths = {}) {
   NormContext context = training_context(lengths);
-  context.recomputing = true;
+  context.update_statistics = false;
   return context;
 }
 inline NormContext evaluation_context(const Tensor& lengths = {}) {
@@ -119,7 +119,7 @@ struct Recomputed : Norm {
   Tensor forward(const Tensor& x, const NormContext& context) override {
     std::function<Tensor(const Tensor&)> f = [this, context](const Tensor& x) {
       NormContext now = context;  // as a block makes it anew in each run
-      now.recomputing = recomputing();
+      now.update_statistics = context.update_statistics && !recomputing();
       return norm.forward(x, now);
     };
     for (int i = 0; i < depth; ++i)
