@@ -23,6 +23,7 @@ struct Measured {
 struct Judgement {
   Verdict verdict = Verdict::not_decidable;
   std::vector<Measured> measured;
+  std::string remark{};  ///< what else they say, in whole sentences
 };
 
 /// The rule for "a is larger than b by more than `margin`", from one difference a - b per seed:
@@ -49,8 +50,8 @@ struct Card {
   std::string literature{};  ///< what the literature says about it
   std::string method{};      ///< what was done
   std::string rule{};        ///< how the verdict follows from the numbers
-  std::string remark{};      ///< where the literature says something else than what was measured
-  std::string data{};        ///< the texts it was measured on; whether in quick sizes
+  std::string remark{};      ///< what else the numbers say; where the literature differs from them
+  std::string data{};        ///< the text it was measured on; whether in quick sizes
   Judgement judgement{};
   bool measured_here = true;  ///< false: no experiment can decide it; the literature alone speaks
   int seeds = 0;

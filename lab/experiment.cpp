@@ -68,7 +68,9 @@ Card card_of(const Experiment& experiment) {
 void conclude(const Experiment& experiment, const Table& runs, const std::filesystem::path& out,
               Card& card) {
   card.judgement = experiment.judge(runs);
-  card.remark = remark_on(experiment, card.judgement.verdict);
+  const std::string of_literature = remark_on(experiment, card.judgement.verdict);
+  card.remark = card.judgement.remark;
+  card.remark += (card.remark.empty() || of_literature.empty() ? "" : " ") + of_literature;
   experiment.draw(runs).save(out / (experiment.name + ".svg"));
 }
 
@@ -83,7 +85,7 @@ Card run_experiment(const Experiment& experiment, const Laboratory& laboratory,
     const Table runs = experiment.measure(laboratory);
     card.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     card.seeds = static_cast<int>(laboratory.seeds().size());
-    card.data = laboratory.data_name() + (laboratory.quick() ? "; quick sizes" : "");
+    card.data = laboratory.name_of(experiment.data) + (laboratory.quick() ? "; quick sizes" : "");
     write_file_atomically(out / (experiment.name + ".csv"), runs.csv());
     conclude(experiment, runs, out, card);
   }

@@ -24,6 +24,7 @@ struct Experiment {
   std::optional<Verdict> expected{};  ///< the verdict of the literature, where it has one
   std::string method{};               ///< what is done here
   std::string rule{};                 ///< in words, what judge() does
+  Data data = Data::text;             ///< what measure() takes from the laboratory
   /// Runs it: one row for every run. Undefined for a claim that no experiment here can decide.
   std::function<Table(const Laboratory&)> measure{};
   /// From the table alone.

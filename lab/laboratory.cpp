@@ -75,13 +75,18 @@ Laboratory::Laboratory(const Options& options)
       lines_tokenizer_(make_tokenizer("character", lines_.view())) {
   check(options.seeds >= 1 && options.seeds <= 1000, "lab: --seeds must lie in 1 ... 1000, got ",
         options.seeds);
-  data_name_ = file_name(text_) + "; " + file_name(lines_);
 }
 
 std::vector<uint64_t> Laboratory::seeds() const {
   std::vector<uint64_t> result(options_.seeds);
   for (size_t i = 0; i < result.size(); ++i) result[i] = i + 1;
   return result;
+}
+
+std::string Laboratory::name_of(Data data) const {
+  return data == Data::text    ? file_name(text_)
+         : data == Data::lines ? file_name(lines_)
+                               : "random numbers";
 }
 
 std::string Laboratory::text_identity() const {

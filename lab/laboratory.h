@@ -41,6 +41,9 @@ struct Outcome {
   std::shared_ptr<GPT> model;  ///< of Laboratory's runs; where they diverged, as before the step
 };
 
+/// What is measured on: the text, the lines, or nothing but random numbers.
+enum class Data { text, lines, random };
+
 /// Kernels use one thread while in scope, in the whole process: not for two threads at once.
 struct OneThread {
   OneThread();
@@ -67,8 +70,8 @@ class Laboratory {
   }
   /// 1, 2, ..., as many as were asked for.
   std::vector<uint64_t> seeds() const;
-  /// For a card: "tinyshakespeare.txt; names.txt".
-  const std::string& data_name() const { return data_name_; }
+  /// For a card: "tinyshakespeare.txt".
+  std::string name_of(Data data) const;
   /// Tells the text from any other, also of the same name: "input.txt 1115394-90a3c1...".
   std::string text_identity() const;
   void log(const std::string& line) const;
@@ -95,7 +98,6 @@ class Laboratory {
 
  private:
   Options options_;
-  std::string data_name_;
   Text text_, lines_;
   std::shared_ptr<const Tokenizer> text_tokenizer_, lines_tokenizer_;
 };

@@ -31,21 +31,24 @@ std::string card_section(const Card& card, const std::string& files) {
   add("Source", card.source);
   add("Literature", card.literature);
   add("Done here", card.method);
+  add("Measured on", card.data);
   add("Rule", card.rule);
   add("Verdict", "**" + verdict_of(card) + "**");
   add("Remark", card.remark);
-  if (!card.measured_here) return text + "\n";
+  const std::string path = files + "/" + card.name;
+  const std::string as_json = "[the card as JSON](" + target(path + ".json") + ")\n\n";
+  if (!card.measured_here) return text + "\n" + as_json;
   text += "\n| measured | mean +- deviation (runs) |\n|---|---|\n";
   for (const Measured& measured : card.judgement.measured)
     text += "| " + measured.name + " | " + to_text(measured.values) + " |\n";
-  const std::string path = files + "/" + card.name;
-  return text + "\n[All runs](" + target(path + ".csv") + ")\n\n![" + card.name + "](" +
-         target(path + ".svg") + ")\n\n";
+  return text + "\n[All runs](" + target(path + ".csv") + "), " + as_json + "![" + card.name +
+         "](" + target(path + ".svg") + ")\n\n";
 }
 
 }  // namespace
 
-std::string report(const std::vector<Card>& cards, const std::string& files) {
+std::string report(const std::vector<Card>& cards, const std::string& files,
+                   const std::string& about) {
   double seconds = 0;
   int seeds = 0;
   std::set<std::string> data;
@@ -54,11 +57,12 @@ std::string report(const std::vector<Card>& cards, const std::string& files) {
     seeds = std::max(seeds, card.seeds);
     if (!card.data.empty()) data.insert(card.data);
   }
-  std::string text = "# The norm lab's findings\n\nWritten by `norm_lab --all --report`, with " +
-                     std::to_string(seeds) + (seeds == 1 ? " seed" : " seeds") + ", on ";
+  std::string text = "# The norm lab's findings\n\n" + about + (about.empty() ? "" : "\n") +
+                     "Written by `norm_lab --report`, with " + std::to_string(seeds) +
+                     (seeds == 1 ? " seed" : " seeds") + ", on ";
   bool first = true;
   for (const std::string& name : data) {
-    text += (first ? "" : "; ") + name;
+    text += (first ? "" : ", ") + name;
     first = false;
   }
   text += "; the experiments took " + duration(seconds) +
@@ -97,7 +101,9 @@ void write_report(const std::vector<Card>& cards, const std::filesystem::path& o
       write_file_atomically(files / name, read_file(out / name));
     }
   }
-  write_file_atomically(page, report(cards, page.stem().string()));
+  const std::filesystem::path about = files / "about.md";
+  write_file_atomically(page, report(cards, page.stem().string(),
+                                     std::filesystem::exists(about) ? read_file(about) : ""));
 }
 
 }  // namespace tapeformer::lab

@@ -148,7 +148,9 @@ TEST_CASE("gradcheck_of_a_module_in_f32_names_the_cure") {
 
 // The identity plus parameters of every kind of trouble.
 struct TroubledNorm : Norm {
-  Tensor used = make_parameter({8}, 1), unused = make_parameter({3}), zero = make_parameter({8});
+  Tensor used, unused = make_parameter({3}), zero;
+  explicit TroubledNorm(int64_t channels)
+      : used(make_parameter({channels}, 1)), zero(make_parameter({channels})) {}
   Tensor forward(const Tensor& x, const NormContext&) override { return used * x + 0.0 * zero; }
   void visit(Visitor& visitor) override {
     visitor.parameter("used", used);
@@ -171,7 +173,8 @@ std::string row_of(const HealthReport& report, const std::string& name) {
 }
 
 TEST_CASE("the_doctor_fails_where_no_backward_wrote_a_parameter_and_lists_all_zero_gradients") {
-  register_norm("troubled", [](int64_t) { return std::make_unique<TroubledNorm>(); });
+  register_norm("troubled",
+                [](int64_t channels) { return std::make_unique<TroubledNorm>(channels); });
   const Stories stories;
   GPT model(stories.config("troubled"));
   const auto health = examine(model, *stories.corpus);

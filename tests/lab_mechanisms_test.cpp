@@ -1,5 +1,6 @@
 // The verdicts of the experiments on how norms work: from tables made up for each verdict, and from
 // short runs of those that cost little.
+#include <algorithm>
 #include <cmath>
 
 #include "lab/experiments/experiments.h"
@@ -48,17 +49,21 @@ TEST_CASE("padding_is_judged_by_the_rise_of_unmasked_batchnorm_over_layernorm") 
   CHECK(verdict({0.03, NAN}) == Verdict::not_decidable);
 }
 
-// A table of the leak experiment in which batchnorm moves logits by so much.
-Table leak_of_batchnorm(const std::vector<double>& later, const std::vector<double>& other) {
-  Table table({"norm", "mode", "batch", "seed", "later_token", "other_sample", "later_gradient",
-               "other_gradient"});
-  for (const char* norm : {"layernorm", "rmsnorm", "scalenorm", "groupnorm", "dyt", "batchnorm",
-                           "instancenorm", "layernorm-time", "groupnorm-time"})
+// A table of the leak experiment in which batchnorm moves logits by so much, and a norm that says it
+// mixes nothing lets such a gradient reach other samples.
+Table leak_of_batchnorm(const std::vector<double>& later, const std::vector<double>& other,
+                        double of_mine = 0) {
+  Table table({"norm", "mixes", "mode", "batch", "seed", "later_token", "other_sample",
+               "later_gradient", "other_gradient"});
+  for (const auto& [norm, mixes] :
+       {std::pair{"layernorm", "nothing"}, std::pair{"mine", "nothing"},
+        std::pair{"batchnorm", "samples"}, std::pair{"instancenorm", "time"},
+        std::pair{"groupnorm-time", "time"}})
     for (const char* mode : {"training", "evaluation"})
       for (size_t i = 0; i < later.size(); ++i) {
         const bool leaks = norm == std::string("batchnorm");
-        table.add(
-            {norm, mode, 16.0, i + 1.0, leaks ? later[i] : 0, leaks ? other[i] : 0, 0.0, 0.0});
+        table.add({norm, mixes, mode, 16.0, i + 1.0, leaks ? later[i] : 0, leaks ? other[i] : 0,
+                   0.0, norm == std::string("mine") ? of_mine : 0});
       }
   return table;
 }
@@ -72,11 +77,29 @@ TEST_CASE("a_leak_must_reach_both_later_tokens_and_other_samples") {
   CHECK(verdict({0, 0.1}, {0.2, 0.2}) == Verdict::not_decidable);
 }
 
+TEST_CASE("a_norm_that_mixes_though_it_says_no_shows_on_the_card_of_the_leak") {
+  const auto first = [](double gradient) {
+    return leak().judge(leak_of_batchnorm({0.1}, {0.1}, gradient)).measured[0];
+  };
+  CHECK(first(0).name == "the largest of all changes and gradients of layernorm, mine");
+  CHECK(first(0).values == std::vector<double>{0});
+  CHECK(first(0.25).values == std::vector<double>{0.25});
+  CHECK(first(NAN).values == std::vector<double>{INFINITY});
+}
+
 TEST_CASE("a_short_run_finds_the_leak_and_none_of_single_token_norms") {
+  // A user's own norm takes part by its name; here one that looks at other times and says so.
+  register_norm("leaking", find_norm("layernorm-time"));
   const Table table = leak().measure(quick_laboratory());
   CHECK(judged(leak(), table) == Verdict::holds);
   const auto measured = leak().judge(table).measured;
   CHECK(measured[0].values == std::vector<double>{0});  // exactly
+  for (const std::string& norm : norm_names())
+    CHECK(table.where("norm", norm).empty() == (norm.find("float16") != std::string::npos));
+  const auto mine =
+      std::ranges::find(measured, "leaking, 16 samples: earlier logits move by", &Measured::name);
+  REQUIRE(mine != measured.end());
+  CHECK(mine->values[0] > 1e-3);
   CHECK(table.where("norm", "instancenorm").where("mode", "evaluation").numbers("later_token")[0] >
         1e-3);
 }

@@ -1,10 +1,12 @@
 // The norm lab's frame: tables, cards, verdicts, the grid, and what a user's own norm can do in it.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lab/experiment.h"
 #include "lab/grid.h"
 #include "lab/report.h"
+#include "layers/float16.h"
 #include "layers/token_norms.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -12,7 +14,6 @@
 
 using namespace tapeformer;
 using namespace tapeformer::lab;
-using Catch::Contains;
 
 namespace {
 
@@ -50,14 +51,14 @@ TEST_CASE("a_table_finds_rows_and_says_what_it_lacks") {
   CHECK(table.where("norm", "a").numbers("loss") == std::vector<double>{1, 3});
   CHECK(table.where("norm", "b").number("loss") == 2);
   CHECK(table.distinct("norm") == std::vector<Cell>{"a", "b"});
-  CHECK_THROWS_WITH(table.where("placement", "pre"), Contains("no column 'placement'"));
-  CHECK_THROWS_WITH(table.numbers("norm"), Contains("'a' in column 'norm' is no number"));
-  CHECK_THROWS_WITH(table.number("loss"), Contains("among 3 rows"));
-  CHECK_THROWS_WITH(table.add({"c"}), Contains("needs 2 cells"));
-  CHECK_THROWS_WITH(Table::from_csv("a,b\n1,2"), Contains("cut off"));
-  CHECK_THROWS_WITH(Table::from_csv("a,b\n1\n"), Contains("needs 2 cells"));
-  CHECK_THROWS_WITH(Table::from_csv(""), Contains("no header"));
-  CHECK_THROWS_WITH(Table::from_csv("\"a\n"), Contains("cut off"));
+  CHECK_THROWS_WITH(table.where("placement", "pre"), ContainsSubstring("no column 'placement'"));
+  CHECK_THROWS_WITH(table.numbers("norm"), ContainsSubstring("'a' in column 'norm' is no number"));
+  CHECK_THROWS_WITH(table.number("loss"), ContainsSubstring("among 3 rows"));
+  CHECK_THROWS_WITH(table.add({"c"}), ContainsSubstring("needs 2 cells"));
+  CHECK_THROWS_WITH(Table::from_csv("a,b\n1,2"), ContainsSubstring("cut off"));
+  CHECK_THROWS_WITH(Table::from_csv("a,b\n1\n"), ContainsSubstring("needs 2 cells"));
+  CHECK_THROWS_WITH(Table::from_csv(""), ContainsSubstring("no header"));
+  CHECK_THROWS_WITH(Table::from_csv("\"a\n"), ContainsSubstring("cut off"));
 }
 
 TEST_CASE("a_verdict_follows_from_the_differences_of_all_seeds") {
@@ -89,8 +90,8 @@ TEST_CASE("a_card_reads_back_from_its_json") {
   CHECK(again.judgement.verdict == Verdict::reversed);
   CHECK(again.judgement.measured[0].values == std::vector<double>{1.25});
   CHECK(std::isnan(again.judgement.measured[1].values[1]));
-  CHECK_THROWS_WITH(card_from_json("[]"), Contains("not a JSON object"));
-  CHECK_THROWS_WITH(card_from_json("{\"name\": 3}"), Contains("card: "));
+  CHECK_THROWS_WITH(card_from_json("[]"), ContainsSubstring("not a JSON object"));
+  CHECK_THROWS_WITH(card_from_json("{\"name\": 3}"), ContainsSubstring("card: "));
 }
 
 TEST_CASE("a_grid_is_read_and_its_mistakes_are_named") {
@@ -99,14 +100,14 @@ TEST_CASE("a_grid_is_read_and_its_mistakes_are_named") {
   CHECK(grid.depth == std::vector<int64_t>{2, 4, 8});
   CHECK(grid.lr == std::vector<double>{1e-3});
   CHECK(grid.placements == std::vector<std::string>{"pre"});
-  CHECK_THROWS_WITH(parse_grid("norm=layernorm"), Contains("no axis 'norm'"));
-  CHECK_THROWS_WITH(parse_grid("norms=layrnorm"), Contains("no norm 'layrnorm'"));
-  CHECK_THROWS_WITH(parse_grid("depth=2.5"), Contains("'2.5' is no whole number"));
-  CHECK_THROWS_WITH(parse_grid("lr=fast"), Contains("'fast' is no number"));
-  CHECK_THROWS_WITH(parse_grid("depth=0"), Contains("must be positive"));
-  CHECK_THROWS_WITH(parse_grid("lr=inf"), Contains("must be finite"));
-  CHECK_THROWS_WITH(parse_grid("layernorm"), Contains("AXIS=VALUE"));
-  CHECK_THROWS_WITH(parse_grid(""), Contains("names no axis"));
+  CHECK_THROWS_WITH(parse_grid("norm=layernorm"), ContainsSubstring("no axis 'norm'"));
+  CHECK_THROWS_WITH(parse_grid("norms=layrnorm"), ContainsSubstring("no norm 'layrnorm'"));
+  CHECK_THROWS_WITH(parse_grid("depth=2.5"), ContainsSubstring("'2.5' is no whole number"));
+  CHECK_THROWS_WITH(parse_grid("lr=fast"), ContainsSubstring("'fast' is no number"));
+  CHECK_THROWS_WITH(parse_grid("depth=0"), ContainsSubstring("must be positive"));
+  CHECK_THROWS_WITH(parse_grid("lr=inf"), ContainsSubstring("must be finite"));
+  CHECK_THROWS_WITH(parse_grid("layernorm"), ContainsSubstring("AXIS=VALUE"));
+  CHECK_THROWS_WITH(parse_grid(""), ContainsSubstring("names no axis"));
 }
 
 TEST_CASE("a_norm_of_ones_own_takes_part_in_the_grid_which_goes_on_where_it_stopped") {
@@ -134,9 +135,9 @@ TEST_CASE("a_norm_of_ones_own_takes_part_in_the_grid_which_goes_on_where_it_stop
   CHECK(run("halved,rmsnorm").numbers("validation_loss")[1] == both.numbers("validation_loss")[0]);
   CHECK(ran == 2);
   const std::string summary = grid_summary(both);
-  CHECK_THAT(summary, Contains("halved") && Contains("rmsnorm"));
+  CHECK_THAT(summary, ContainsSubstring("halved") && ContainsSubstring("rmsnorm"));
   write_file_atomically(folder.path / "grid.csv", std::string("a,b\n1,2\n"));
-  CHECK_THROWS_WITH(run("rmsnorm"), Contains("no table of grid runs"));
+  CHECK_THROWS_WITH(run("rmsnorm"), ContainsSubstring("no table of grid runs"));
 }
 
 TEST_CASE("runs_that_diverge_or_get_stuck_are_told_apart") {
@@ -163,14 +164,14 @@ TEST_CASE("an_experiment_leaves_a_table_a_card_and_a_plot_and_its_verdict_follow
   const Experiment& experiment = find_experiment("accumulation");
   const Card card = run_experiment(experiment, quick_lab(), folder.path);
   CHECK(card.judgement.verdict == Verdict::does_not_hold);
-  CHECK_THAT(card.data, Contains("the embedded stories") && Contains("quick sizes"));
+  CHECK(card.data == "the embedded stories; quick sizes");
   const Table runs = Table::from_csv(read_file(folder.path / "accumulation.csv"));
   const auto json = nlohmann::json::parse(read_file(folder.path / "accumulation.json"));
   CHECK(json["verdict"] == name_of(experiment.judge(runs).verdict));
-  CHECK_THAT(read_file(folder.path / "accumulation.svg"), Contains("<svg"));
+  CHECK_THAT(read_file(folder.path / "accumulation.svg"), ContainsSubstring("<svg"));
   CHECK(to_json(judge_again(experiment, folder.path)) == to_json(card));
   CHECK_THROWS_WITH(judge_again(find_experiment("leak"), folder.path),
-                    Contains("run 'leak' before judging it again"));
+                    ContainsSubstring("run 'leak' before judging it again"));
 }
 
 TEST_CASE("a_sham_under_the_name_of_batchnorm_changes_the_verdict") {
@@ -181,6 +182,20 @@ TEST_CASE("a_sham_under_the_name_of_batchnorm_changes_the_verdict") {
   };
   CHECK(verdict("accumulation") == Verdict::holds);
   CHECK(verdict("leak") == Verdict::does_not_hold);
+}
+
+TEST_CASE("shams_under_other_names_change_the_verdicts_of_other_experiments") {
+  register_float16_norms();
+  const auto verdict = [](const char* name) {
+    const Experiment& experiment = find_experiment(name);
+    return experiment.judge(experiment.measure(quick_lab())).verdict;
+  };
+  {
+    const Sham sham("layernorm-float16", "layernorm");  // float32, which does not overflow
+    CHECK(verdict("float16-overflow") == Verdict::does_not_hold);
+  }
+  const Sham sham("layernorm-float16-clamp", "layernorm");  // a clamp that cuts nothing
+  CHECK(verdict("float16-remedies") == Verdict::holds);
 }
 
 TEST_CASE("an_experiment_of_ones_own_is_found_by_name") {
@@ -198,7 +213,7 @@ TEST_CASE("an_experiment_of_ones_own_is_found_by_name") {
                             },
                         .draw = [](const Table&) { return Figure{}; }};
   register_experiment(mine);
-  CHECK_THROWS_WITH(register_experiment(mine), Contains("registered already"));
+  CHECK_THROWS_WITH(register_experiment(mine), ContainsSubstring("registered already"));
   const TemporaryFolder folder;
   const Card card = run_experiment(find_experiment("mine"), quick_lab(), folder.path);
   CHECK(card.judgement.verdict == Verdict::holds);
@@ -217,7 +232,8 @@ TEST_CASE("an_experiment_of_ones_own_is_found_by_name") {
   CHECK(remark(Verdict::reversed, 1) ==
         "Differs from the literature, according to which the claim is reversed.");
   CHECK(remark(Verdict::holds, NAN) == "According to the literature the claim holds.");
-  CHECK_THROWS_WITH(find_experiment("your"), Contains("no experiment 'your'") && Contains("mine"));
+  CHECK_THROWS_WITH(find_experiment("your"),
+                    ContainsSubstring("no experiment 'your'") && ContainsSubstring("mine"));
 }
 
 TEST_CASE("the_report_shows_every_statement_first_and_then_the_cards") {
@@ -230,7 +246,27 @@ TEST_CASE("the_report_shows_every_statement_first_and_then_the_cards") {
   const size_t card = page.find("## one");
   CHECK(row < second);
   CHECK(second < card);
-  CHECK(page.find("| loss | 1.5 +- 0.71 (2) |") != std::string::npos);
+  CHECK_THAT(page, ContainsSubstring("| loss | 1.5 +- 0.71 (2) |") &&
+                       ContainsSubstring("**Measured on:** a text") &&
+                       ContainsSubstring("](plots/one.json)") &&
+                       ContainsSubstring("](plots/two.json)"));
+  CHECK_THAT(report({tested}, "plots", "About it.\n"),
+             ContainsSubstring("\n\nAbout it.\n\nWritten by"));
+}
+
+TEST_CASE("the_method_of_an_experiment_tells_its_quick_sizes") {
+  for (const Experiment& experiment : experiments()) {
+    std::string file = experiment.name + ".cpp";
+    std::ranges::replace(file, '-', '_');
+    const auto path = std::filesystem::path(TAPEFORMER_SOURCE_DIR) / "lab" / "experiments" / file;
+    if (!std::filesystem::exists(path)) continue;
+    CAPTURE(experiment.name);
+    const std::string source = read_file(path);
+    const bool has_sizes = source.find("lab.size") != std::string::npos ||
+                           source.find("lab.quick()") != std::string::npos;
+    const bool tells = experiment.method.find("uick: ") != std::string::npos;
+    CHECK(tells == has_sizes);
+  }
 }
 
 TEST_CASE("warm_up_is_judged_at_the_better_rate_of_each_placement") {
@@ -251,4 +287,25 @@ TEST_CASE("warm_up_is_judged_at_the_better_rate_of_each_placement") {
   CHECK(judged(2.7, 2.7) == Verdict::does_not_hold);
   CHECK(judged(2.7, 2.9) == Verdict::reversed);
   CHECK(judged(std::nan(""), 2.6) == Verdict::holds);  // it never trained without
+}
+
+TEST_CASE("the_card_of_the_warm_up_counts_runs_that_got_stuck_or_diverged") {
+  Table table({"placement", "warmup", "lr", "seed", "loss", "stuck", "diverged"});
+  for (const double lr : {5e-4, 1e-3})
+    for (const double seed : {1, 2, 3})
+      for (const char* placement : {"post", "pre"})
+        for (const char* warmup : {"no", "yes"}) {
+          const bool alone = *placement == 'p' && placement[1] == 'o' && *warmup == 'n';
+          table.add({placement, warmup, lr, seed, 2.5, alone && seed < 3 ? 1.0 : 0.0,
+                     alone && seed == 3 && lr > 6e-4 ? 1.0 : 0.0});
+        }
+  const auto count = [&](const char* row) {
+    for (const Measured& measured : find_experiment("warmup").judge(table).measured)
+      if (measured.name == row) return measured.values;
+    return std::vector<double>{};
+  };
+  CHECK(count("post, no warm-up: stuck of 6 runs") == std::vector<double>{4});
+  CHECK(count("post, no warm-up: diverged of 6 runs") == std::vector<double>{1});
+  CHECK(count("post, warm-up: stuck of 6 runs") == std::vector<double>{0});
+  CHECK(count("pre, no warm-up: diverged of 6 runs") == std::vector<double>{0});
 }

@@ -151,17 +151,24 @@ TEST_CASE("small_batches_hurt_where_the_gap_to_layernorm_is_larger_than_in_large
 }
 
 TEST_CASE("oscillation_and_steps_count_in_units_of_layernorms_growth") {
-  const auto judged = [&](const Two& oscillation, const Two& steps) {
-    Table table({"norm", "batch", "seed", "oscillation", "steps"});
+  const auto runs = [&](const Two& oscillation, const Two& steps, const Two& diverged) {
+    Table table({"norm", "batch", "seed", "oscillation", "steps", "diverged"});
+    const auto rows = [&](const char* norm, double batch, const Two& o, const Two& s,
+                          const Two& d = {}) {
+      for (const size_t i : {0, 1}) table.add({norm, batch, i + 1.0, o[i], s[i], d[i]});
+    };
     for (const double batch : {8, 64}) {  // not looked at
-      add(table, {"layernorm", batch}, {9, 9}, {9, 9});
-      add(table, {"batchnorm", batch}, {1, 2}, {3, 4});
+      rows("layernorm", batch, {9, 9}, {9, 9});
+      rows("batchnorm", batch, {1, 2}, {3, 6});
     }
-    add(table, {"layernorm", 16.0}, {0.2, 0.2}, {120, 120});
-    add(table, {"layernorm", 32.0}, {0.1, 0.1}, {100, 100});
-    add(table, {"batchnorm", 16.0}, oscillation, steps);
-    add(table, {"batchnorm", 32.0}, {0.1, 0.1}, {200, 200});
-    return verdict("batch-oscillation", table);
+    rows("layernorm", 16, {0.2, 0.2}, {120, 120});
+    rows("layernorm", 32, {0.1, 0.1}, {100, 100});
+    rows("batchnorm", 16, oscillation, steps, diverged);
+    rows("batchnorm", 32, {0.1, 0.1}, {200, 200});
+    return table;
+  };
+  const auto judged = [&](const Two& oscillation, const Two& steps, const Two& diverged = {}) {
+    return verdict("batch-oscillation", runs(oscillation, steps, diverged));
   };
   CHECK(judged({0.3, 0.3}, {300, 320}) == holds);  // factors 1.5 and 1.25 ... 1.33 of LayerNorm's
   CHECK(judged({0.2, 0.2}, {240, 240}) == does_not_hold);
@@ -169,6 +176,15 @@ TEST_CASE("oscillation_and_steps_count_in_units_of_layernorms_growth") {
   CHECK(judged({0.1, 0.1}, {150, 150}) == reversed);
   CHECK(judged({0.3, 0.3}, {300, 240}) == not_decidable);
   CHECK(judged({0.3, 0.3}, {300, nan}) == not_decidable);
+  const double never = std::numeric_limits<double>::infinity();
+  CHECK(judged({0.3, 0.3}, {300, never}) == not_decidable);
+  CHECK(judged({0.3, 0.3}, {300, 320}, {0, 1}) == not_decidable);  // its numbers do not count
+  const auto remark = [&](const Two& diverged) {
+    return batch_oscillation().judge(runs({0.3, 0.3}, {300, 300}, diverged)).remark;
+  };
+  CHECK_THAT(remark({0, 0}), ContainsSubstring("steps: 0.50 (8 rows), 0.50 (64 rows), 2.50 (16 "
+                                               "rows), 2.00 (32 rows)."));
+  CHECK_THAT(remark({0, 1}), ContainsSubstring("nan (16 rows)"));
 }
 
 TEST_CASE("batchnorm_needs_clipping_where_it_gains_more_and_still_ends_worse") {

@@ -30,5 +30,6 @@ TEST_CASE("every_verdict_of_the_lab_page_follows_from_its_runs") {
       CHECK(to_text(judgement.measured[i].values) == to_text(card.judgement.measured[i].values));
     CHECK(experiment.draw(runs).svg() == read_file(files / (experiment.name + ".svg")));
   }
-  CHECK(read_file(docs / "norm_lab.md") == report(cards, "norm_lab"));
+  CHECK(read_file(docs / "norm_lab.md") ==
+        report(cards, "norm_lab", read_file(docs / "norm_lab" / "about.md")));
 }

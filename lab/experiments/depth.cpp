@@ -100,13 +100,13 @@ Experiment depth() {
       .source = "a rule of thumb, from Xiong et al. 2020 and Wang et al. 2019",
       .literature =
           "Stability: yes, Post-LN is hard to train deep (Wang et al. 2019, arXiv 1906.01787; "
-          "Xiong et al. 2020, arXiv 2002.04745). But where it trains, Post-LN often ends "
-          "better (Nguyen & Salazar 2019, arXiv 1910.05895; Xie et al. 2023, arXiv 2304.14802).",
+          "Xiong et al. 2020, arXiv 2002.04745). But where it trains, Post-LN often ends better "
+          "(Nguyen & Salazar 2019, arXiv 1910.05895; Xie et al. 2023, arXiv 2304.14802).",
       .expected = Verdict::holds,
       .method =
-          "2, 6 and 16 layers, post and pre, with a linear warm-up over a third of the 200 "
-          "steps (8 rows each) and without, rates of 5e-4 and 2e-3; the best setting of each "
-          "depth and placement.",
+          "2, 6 and 16 layers (quick: 2 and 8), post and pre, with a linear warm-up over a third "
+          "of the 200 steps (quick: 80; 8 rows each) and without, rates of 5e-4 and 2e-3; the "
+          "best setting of each depth and placement.",
       .rule =
           "Holds when in every seed the best losses of the shallowest models lie within 0.05 "
           "nats, and in the deepest Post-LN's is more than 0.05 above Pre-LN's. A run that "

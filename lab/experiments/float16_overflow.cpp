@@ -113,19 +113,20 @@ Experiment float16_overflow() {
       .claim = "LayerNorm overflows in float16.",
       .source = "a common warning about mixed precision",
       .literature =
-          "True. The largest float16 is 65,504, so a square overflows from 256 on and the sum "
-          "of 512 squares from an RMS of sqrt(65504 / 512) = 11.3 on; the inverse root of an "
+          "True. The largest float16 is 65,504, so a square overflows from 256 on and the sum of "
+          "512 squares from an RMS of sqrt(65504 / 512) = 11.3 on; the inverse root of an "
           "infinite variance is zero, so the failure is silent (follows from IEEE 754).",
       .expected = Verdict::holds,
       .method =
-          "Layer norm and RMS norm of 512 features with every intermediate rounded to float16, "
-          "on 64 normal rows of RMS 1 to 1000 for each seed, against the norm in float32. An "
-          "output is wrong when off by more than 0.1, or no number. Thresholds: the smallest "
-          "float16 for which the square is infinite, and the smallest a for which layer norm of "
-          "a row of +-a is zero.",
+          "Layer norm and RMS norm of 512 features with every intermediate rounded to float16, on "
+          "64 normal rows of RMS 1 to 1000 for each seed, against the norm in float32. An output "
+          "is wrong when off by more than 0.1, or no number. Thresholds: the smallest float16 for "
+          "which the square is infinite, and the smallest a for which layer norm of a row of +-a "
+          "is zero.",
       .rule =
-          "Holds when in every seed more than 1 % of layer norm's outputs are wrong somewhere "
-          "in the sweep; does not hold when in every seed it is nowhere more than 1 %.",
+          "Holds when in every seed more than 1 % of layer norm's outputs are wrong somewhere in "
+          "the sweep; does not hold when in every seed it is nowhere more than 1 %.",
+      .data = Data::random,
       .measure = measure,
       .judge = judge,
       .draw = draw};

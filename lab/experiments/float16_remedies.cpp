@@ -95,19 +95,21 @@ Experiment float16_remedies() {
       .source = "a common piece of advice",
       .literature =
           "Only one of the two is a remedy: float32 inside computes the same function (as "
-          "mixed-precision training does, Micikevicius et al. 2017, arXiv 1710.03740), "
-          "clamping another one for every input beyond the bound (follows from the "
-          "definition).",
+          "mixed-precision training does, Micikevicius et al. 2017, arXiv 1710.03740), clamping "
+          "another one for every input beyond the bound (follows from the definition).",
       .expected = Verdict::does_not_hold,
       .method =
           "Layer norm of 512 features with every intermediate rounded to float16, on 64 normal "
-          "rows of RMS 1 to 1000 for each seed: as it is, with the input clamped to "
-          "+-sqrt(65504 / 1024), about 8, and with float32 or wider inside. RMS of the output's "
-          "error against the norm in float32, whose output has an RMS of 1.",
+          "rows of RMS 1 to 1000 for each seed: as it is, with the input clamped to +-sqrt(65504 "
+          "/ 1024), about 8, and with float32 or wider inside. 1024 is twice the number of "
+          "features: so the largest bound at which a sum of 512 squares stays below half of the "
+          "largest float16, and rounding cannot carry it over. RMS of the output's error against "
+          "the norm in float32, whose output has an RMS of 1.",
       .rule =
-          "Holds when in every seed both remedies keep the error at or below 0.02 over the "
-          "whole sweep; does not hold when in every seed one of them does not. An error that is "
-          "no number counts as infinite.",
+          "Holds when in every seed both remedies keep the error at or below 0.02 over the whole "
+          "sweep; does not hold when in every seed one of them does not. An error that is no "
+          "number counts as infinite.",
+      .data = Data::random,
       .measure = measure,
       .judge = judge,
       .draw = draw};

@@ -163,12 +163,13 @@ Experiment mixed_lengths() {
               "images (Shen et al. 2020, arXiv 2003.07845).",
           .method =
               "Masked BatchNorm and LayerNorm, two Pre-LN layers with ALiBi, 800 steps of 64 "
-              "lines. Evaluation with running statistics on each third of the held-out lines by "
-              "length.",
+              "lines (quick: 200 of 16). Evaluation with running statistics on each third of the "
+              "held-out lines by length.",
           .rule =
               "Holds when in every seed BatchNorm's loss above LayerNorm's is more than 0.02 nats "
               "larger on the shortest third than on the longest; reversed when it is smaller by "
               "more. A run that diverged counts as infinitely bad.",
+          .data = Data::lines,
           .measure = [](const Laboratory& lab) { return measure(lab, false); },
           .judge = [](const Table& table) { return judge(table, 1, 3); },
           .draw = draw};
@@ -181,12 +182,13 @@ Experiment overlong_lines() {
           .literature = "Plausible; no measurement of it was found.",
           .method =
               "Masked BatchNorm and LayerNorm, two Pre-LN layers with ALiBi (which works on lines "
-              "longer than those of training), 800 steps on the shortest third of the lines. "
-              "Evaluation with running statistics on each third of the held-out lines.",
+              "longer than those of training), 800 steps (quick: 200) on the shortest third of "
+              "the lines. Evaluation with running statistics on each third of the held-out lines.",
           .rule =
               "Holds when in every seed BatchNorm's loss above LayerNorm's is more than 0.02 nats "
               "larger on the longest third than on the shortest; reversed when it is smaller by "
               "more. A run that diverged counts as infinitely bad.",
+          .data = Data::lines,
           .measure = [](const Laboratory& lab) { return measure(lab, true); },
           .judge = [](const Table& table) { return judge(table, 3, 1); },
           .draw = draw};

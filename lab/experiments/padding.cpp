@@ -147,13 +147,14 @@ Experiment padding() {
           "Three Pre-LN layers, 400 steps (quick: 150) of 32 lines of different length, with "
           "LayerNorm, BatchNorm that counts padding, and BatchNorm that masks it. Then the loss "
           "over 10 validation batches, with the statistics of each, its rows padded by 0 to 32 "
-          "more positions. Besides, the norm of random padded rows against that of the same "
-          "rows without padding.",
+          "more positions. Besides, the norm of random padded rows against that of the same rows "
+          "without padding.",
       .rule =
           "Holds when in every seed 32 more positions of padding raise the loss of BatchNorm "
           "without mask by more than 0.02 nats more than LayerNorm's; reversed when they always "
           "lower it by that much more; does not hold when it always lies between. A run that "
           "diverged leaves it undecided.",
+      .data = Data::lines,
       .measure = measure,
       .judge = judge,
       .draw = draw};

@@ -111,25 +111,24 @@ Figure draw(const Table& table) {
 }  // namespace
 
 Experiment residuals() {
-  return {
-      .name = "residuals",
-      .claim = "Residuals let gradients flow; both residual and norm are needed.",
-      .source = "explanations of the Transformer",
-      .literature =
-          "The residual: yes. The norm: ReZero (Bachlechner et al. 2020, arXiv 2003.04887) and "
-          "DyT (Zhu et al. 2025, arXiv 2503.10622) do without.",
-      .expected = Verdict::does_not_hold,
-      .method =
-          "12 and 24 layers, 150 steps of 8 rows, clipped to 1: x + f(N(x)), N(f(x)), x + f(x), "
-          "ReZero's x + a f(x), and x + f(DyT(x)). Before the first step the gradient of the "
-          "embeddings, which are below all layers.",
-      .rule =
-          "Holds when in every seed the deepest model loses more than 0.1 nats without the "
-          "residual, and more than 0.1 in the best of the three designs without norm. A run "
-          "that diverged counts as infinitely bad.",
-      .measure = measure,
-      .judge = judge,
-      .draw = draw};
+  return {.name = "residuals",
+          .claim = "Residuals let gradients flow; both residual and norm are needed.",
+          .source = "explanations of the Transformer",
+          .literature =
+              "The residual: yes. The norm: ReZero (Bachlechner et al. 2020, arXiv 2003.04887) "
+              "and DyT (Zhu et al. 2025, arXiv 2503.10622) do without.",
+          .expected = Verdict::does_not_hold,
+          .method =
+              "12 and 24 layers (quick: 12), 150 steps (quick: 60) of 8 rows, clipped to 1: x + "
+              "f(N(x)), N(f(x)), x + f(x), ReZero's x + a f(x), and x + f(DyT(x)). Before the "
+              "first step the gradient of the embeddings, which are below all layers.",
+          .rule =
+              "Holds when in every seed the deepest model loses more than 0.1 nats without the "
+              "residual, and more than 0.1 in the best of the three designs without norm. A run "
+              "that diverged counts as infinitely bad.",
+          .measure = measure,
+          .judge = judge,
+          .draw = draw};
 }
 
 }  // namespace tapeformer::lab
