@@ -143,7 +143,7 @@ TEST_CASE("deepnorm_scales_values_outputs_and_ffn_of_xavier_weights") {
         Approx(1 / std::sqrt(128.0)).epsilon(0.06));
   config.initialization = "zeros";
   CHECK_THROWS_WITH(GPT(config),
-                    Catch::Contains("no initialization 'zeros'") && Catch::Contains("xavier"));
+                    ContainsSubstring("no initialization 'zeros'") && ContainsSubstring("xavier"));
 }
 
 TEST_CASE("rezero_starts_as_the_identity") {
@@ -211,7 +211,7 @@ TEST_CASE("every_norm_in_every_placement_has_the_right_gradient") {
 TEST_CASE("a_batch_norm_that_sees_one_token_is_refused_with_the_reason") {
   GPT model(two_layers("pre", "batchnorm"));
   const Tensor one = Tensor::from<int32_t>({1}, {1, 1});
-  CHECK_THROWS_WITH(model.loss(one, one, {.training = true}), Catch::Contains("batch norm"));
+  CHECK_THROWS_WITH(model.loss(one, one, {.training = true}), ContainsSubstring("batch norm"));
   CHECK_NOTHROW(model.loss(one, one));  // running statistics
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("norms_that_mix_only_while_training_decode_over_a_cache") {
     CHECK(model.mixes(true) != Mixes::nothing);
     const Tensor input = Tensor::from<int32_t>({0, 3, 2, 1}, {1, 4});
     if (norm == "instancenorm") {
-      CHECK_THROWS_WITH(model.make_cache(), Catch::Contains("'instancenorm' mixes time steps"));
+      CHECK_THROWS_WITH(model.make_cache(), ContainsSubstring("'instancenorm' mixes time steps"));
       continue;
     }
     for (int i = 0; i < 3; ++i) model.loss(input, input, {.training = true});  // moves the buffers
