@@ -4,6 +4,7 @@
 # shellcheck disable=SC2154  # root comes from the script that sources this
 
 install=yes
+jobs=''
 generator=()
 
 say() { printf '%s\n' "$*" >&2; }
@@ -12,6 +13,14 @@ die() {
   exit 1
 }
 have() { command -v "$1" >/dev/null 2>&1; }
+
+# take_jobs N: how many files to compile at a time, instead of one for each core.
+take_jobs() {
+  case ${1:-} in
+    '' | *[!0-9]* | 0*) die "--jobs needs a number above 0, such as --jobs 1; got '${1:-}'" ;;
+  esac
+  jobs=$1
+}
 
 # ---- What is missing
 
@@ -161,13 +170,21 @@ configure() {
   fi
 }
 
-# Reads what make prints and keeps one line with the newest percentage on a terminal.
+# Reads what make or ninja prints. Keeps one line with the newest step on a terminal; elsewhere says
+# a line for every ten per cent.
 show_progress() {
-  local line shown=
+  local line shown='' percent next=10 step='^\[ *([0-9]+)(%|/([0-9]+))\] Building '
   while IFS= read -r line; do
-    if [ -t 2 ] && [[ $line == \[* ]]; then
+    if [ -t 2 ]; then
+      [[ $line == \[* ]] || continue
       printf '\r\033[K%.78s' "$line" >&2
       shown=yes
+    elif [[ $line =~ $step ]]; then
+      percent=${BASH_REMATCH[1]}
+      [ "${BASH_REMATCH[2]}" = % ] || percent=$((100 * percent / BASH_REMATCH[3]))
+      [ "$percent" -ge "$next" ] || continue
+      say "  $percent % after $((SECONDS - started)) s"
+      next=$((percent / 10 * 10 + 10))
     fi
   done
   [ -z "$shown" ] || printf '\r\033[K' >&2
@@ -175,11 +192,10 @@ show_progress() {
 
 # build FOLDER [TARGET...]
 build() {
-  local folder=$1 log=$1/build.log jobs started=$SECONDS
+  local folder=$1 log=$1/build.log at_a_time=${jobs:-$(build_jobs)} started=$SECONDS
   shift
-  jobs=$(build_jobs)
-  say "Building in $folder, $jobs at a time ..."
-  if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} 2>&1 |
+  say "Building in $folder, $at_a_time files at a time; only the first time takes minutes ..."
+  if ! cmake --build "$folder" --parallel "$at_a_time" ${1:+--target "$@"} 2>&1 |
     tee "$log" | show_progress; then
     # The first errors; their ends are far above when several files were compiled at a time.
     grep -E -A 5 '(error:|undefined reference|Killed)' "$log" | head -n 40 >&2

@@ -16,10 +16,12 @@ tests in $root/build, and runs all tests.
                     address,undefined
   --debug           not optimised, in a build folder of its own
   --no-install      install nothing; use what is here
+  --jobs N          compile N files at a time; without it, one for each core
   -D...             an option for CMake
   --help            this text
 
-After --: for example a part of a test's name with * around it, to run only some.
+After --: for example a part of a test's name with * around it, to run only some:
+  scripts/test.sh -- '*batch_norm*'
 TEXT
 }
 
@@ -31,6 +33,8 @@ while [ $# != 0 ]; do
     --sanitize=*) sanitize=${1#*=} ;;
     --debug) build_type=Debug ;;
     --no-install) install=no ;;
+    --jobs) take_jobs "${2:-}" && shift ;;
+    --jobs=*) take_jobs "${1#*=}" ;;
     -D?*) options+=("$1") ;;
     --help | -h) usage && exit ;;
     --) shift && arguments=("$@") && break ;;
