@@ -1,5 +1,5 @@
 // The norm lab as a program: a main() that registers norms or experiments of its own and calls this
-// has them in every list, experiment and grid.
+// has them in every list and grid, and the norms in the experiment `leak`, which takes all.
 #pragma once
 
 namespace tapeformer::lab {
