@@ -21,4 +21,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/tapeformerConfigVersion.c
 install(FILES ${PROJECT_BINARY_DIR}/tapeformerConfig.cmake
               ${PROJECT_BINARY_DIR}/tapeformerConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindOpenBLAS.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/Findutf8proc.cmake
         DESTINATION ${package_dir})

@@ -48,7 +48,8 @@ Batch Corpus::validation_batch(int64_t i, int64_t of) const {
 
 // ---- TokenArray.
 
-TokenArray::TokenArray(const Text& text, const Tokenizer& tokenizer) : narrow_(text) {
+TokenArray::TokenArray(const Text& text, const Tokenizer& tokenizer, bool line_by_line)
+    : narrow_(text) {
   if (dynamic_cast<const ByteTokenizer*>(&tokenizer)) {
     size_ = static_cast<int64_t>(text.view().size());
   } else if (tokenizer.vocabulary_size() <= 256) {
@@ -60,7 +61,17 @@ TokenArray::TokenArray(const Text& text, const Tokenizer& tokenizer) : narrow_(t
     size_ = static_cast<int64_t>(ids.size());
     narrow_ = Text(std::move(ids), text.name());
   } else {
-    wide_ = tokenizer.encode(text.view());
+    const Tokenizer::Sink append = [&](std::span<const int32_t> piece) {
+      wide_.insert(wide_.end(), piece.begin(), piece.end());
+    };
+    std::string_view rest = text.view();
+    while (line_by_line && rest.find('\n') != rest.npos) {
+      const size_t end = rest.find('\n');
+      tokenizer.encode(rest.substr(0, end), append);
+      tokenizer.encode("\n", append);
+      rest.remove_prefix(end + 1);
+    }
+    tokenizer.encode(rest, append);
     size_ = static_cast<int64_t>(wide_.size());
   }
 }

@@ -56,7 +56,8 @@ class Corpus {
 /// Token ids: one byte each where the vocabulary has at most 256, else four.
 class TokenArray {
  public:
-  TokenArray(const Text& text, const Tokenizer& tokenizer);
+  /// `line_by_line`: no token joins a newline with what stands beside it.
+  TokenArray(const Text& text, const Tokenizer& tokenizer, bool line_by_line = false);
   int64_t size() const { return size_; }
   int32_t operator[](int64_t i) const { return wide_.empty() ? bytes()[i] : wide_[i]; }
   void read(int64_t begin, int64_t count, int32_t* out) const;

@@ -7,7 +7,7 @@
 namespace tapeformer {
 
 LineCorpus::LineCorpus(const Text& text, const Tokenizer& tokenizer, const BatchOptions& options)
-    : Corpus(options), tokens_(text, tokenizer) {
+    : Corpus(options), tokens_(text, tokenizer, true) {
   if (text.view().find('\n') != std::string_view::npos) {
     const std::vector<int32_t> newline = tokenizer.encode("\n");
     check(newline.size() == 1, "corpus: lines need a tokenizer for which a newline is one token");

@@ -2,10 +2,13 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "data/bpe.h"
 #include "data/json_text.h"
+#include "data/text.h"
 #include "data/utf8.h"
 
 namespace tapeformer {
@@ -77,16 +80,35 @@ std::shared_ptr<const Tokenizer> Tokenizer::from_json(std::string_view text) {
   check(json.is_object() && json.contains("name") && json["name"].is_string(),
         "tokenizer: expected a JSON object with a name, got '", text.substr(0, 60), "'");
   const std::string name = json["name"];
-  if (name != "character") return make_tokenizer(name, {});
+  if (name == "byte") return std::make_shared<ByteTokenizer>();
+  if (name == "bpe") return BpeTokenizer::from_bpe_json(text);
+  check(name == "character", "tokenizer: no tokenizer is called '", name,
+        "'; known are byte, character and bpe");
   check(json.contains("characters") && json["characters"].is_string(),
         "tokenizer: a character tokenizer's JSON needs its characters");
-  return make_tokenizer(name, json["characters"].get<std::string>());
+  return std::make_shared<CharacterTokenizer>(json["characters"].get<std::string>());
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(std::string_view name, std::string_view text) {
   if (name == "byte") return std::make_shared<ByteTokenizer>();
   if (name == "character") return std::make_shared<CharacterTokenizer>(text);
-  fail("tokenizer: no tokenizer is called '", name, "'; known are byte and character");
+  const std::string path(name);
+  check(std::filesystem::exists(path), "tokenizer: no tokenizer is called '", name,
+        "'; known are byte and character, and there is no file of this name");
+  return load_tokenizer(path);
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path file = fs::is_directory(path) ? fs::path(path) / "vocab.json" : fs::path(path);
+  const Text text = Text::from_file(file.string());
+  try {
+    if (file.filename() != "vocab.json") return Tokenizer::from_json(text.view());
+    const Text merges = Text::from_file((file.parent_path() / "merges.txt").string());
+    return BpeTokenizer::from_gpt2(text.view(), merges.view());
+  } catch (const Error& error) {
+    fail(file.string(), ": ", error.what());
+  }
 }
 
 // ---- Bytes.

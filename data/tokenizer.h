@@ -68,7 +68,10 @@ class CharacterTokenizer : public Tokenizer {
   std::unordered_map<char32_t, int32_t> others_;
 };
 
-/// "byte" or "character". Throws for another name, listing these.
+/// "byte", "character", or a file for load_tokenizer(). Throws for a name that is none of these.
 std::shared_ptr<const Tokenizer> make_tokenizer(std::string_view name, std::string_view text);
+/// Reads what to_json() wrote, or GPT-2's vocab.json with the merges.txt beside it; a folder that
+/// holds these two will do.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 
 }  // namespace tapeformer

@@ -219,7 +219,10 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (options.resuming)
     check(run["text"] == text.fingerprint(), text.name(), " is not the text that the run in ",
           options.out, " trains on; name the same text with --data");
-  const auto tokenizer = make_tokenizer(options.tokenizer, text.view());
+  // A resumed run has the one of its checkpoint, whatever became of the file.
+  const auto tokenizer = options.resuming
+                             ? Tokenizer::from_json(read_model_file(options.out).tokenizer)
+                             : make_tokenizer(options.tokenizer, text.view());
   const auto corpus = make_corpus(options, text, *tokenizer);
   options.model.vocabulary = tokenizer->vocabulary_size();
   GPT model(options.model, options.train.seed);
@@ -233,7 +236,8 @@ int run(CLI::App& app, TrainGptOptions options) {
 
   if (!options.resuming) run = {{"options", app.config_to_str(true)}, {"text", text.fingerprint()}};
   run["data"] = options.data.empty() ? "" : fs::absolute(options.data).string();
-  if (options.data.empty()) options.train.perfect_loss = stories_entropy_per_character();
+  if (options.data.empty() && tokenizer->name() != "bpe")
+    options.train.perfect_loss = stories_entropy_per_character();
   if (options.out.empty()) options.out = fresh_folder().string();
   options.train.out = options.out;
   options.train.description = {to_json(options.model), tokenizer->to_json(),

@@ -113,7 +113,8 @@ inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {
   options.flag("--bias", o.model.bias, "Biases in the linear maps");
   options.flag("--untied", o.untied,
                "An output projection of its own instead of the embedding table");
-  options.add("--tokenizer", o.tokenizer, "character or byte");
+  options.add("--tokenizer", o.tokenizer,
+              "character, byte, or a file: what `tokenizer train` wrote, or GPT-2's vocab.json");
 }
 
 inline void declare_training(const OptionGroup& options, TrainGptOptions& o) {

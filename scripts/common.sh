@@ -73,6 +73,8 @@ missing_packages() {
   have cmake || echo cmake
   have make || have ninja || echo make
   has_header libopenblas-dev openblas_config.h openblas/openblas_config.h || echo libopenblas-dev
+  has_header zlib1g-dev zlib.h || echo zlib1g-dev
+  has_header libutf8proc-dev utf8proc.h || echo libutf8proc-dev
   has_header nlohmann-json3-dev nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header libcli11-dev CLI/CLI.hpp || echo libcli11-dev
   [ "$1" = programs ] ||
@@ -112,7 +114,7 @@ If they are here under other names, run this again with --no-install."
 
 install_by_brew() {
   local formula formulas missing=()
-  formulas=(cmake libomp openblas cli11 nlohmann-json)
+  formulas=(cmake libomp openblas zlib utf8proc cli11 nlohmann-json)
   [ "$1" = programs ] || formulas+=(catch2)
   for formula in "${formulas[@]}"; do
     brew list --versions "$formula" >/dev/null 2>&1 || missing+=("$formula")

@@ -1,10 +1,17 @@
 // The JSON of a tokenizer, and texts that it encodes.
-#include "data/tokenizer.h"
+#include "data/bpe.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace tapeformer;
 
+static std::string small_bpe() {
+  BpeTrainer trainer;
+  trainer.add("the cat and the hat");
+  return trainer.train(8)->to_json();
+}
+
 const std::vector<std::string> seeds = {
+    small_bpe(),
     CharacterTokenizer("abcé日🦊\n\"").to_json(), ByteTokenizer().to_json(),
     R"({"name":"character","characters":"\ud83e\udd8a\u0000"})", "caf\xc3\xa9 \xff"};
 
