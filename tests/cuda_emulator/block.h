@@ -1,0 +1,51 @@
+// Runs the threads of a kernel's blocks on fibers, and makes them wait for each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "memory.h"
+
+namespace cuda_emulator {
+
+struct Size3 {
+  unsigned x = 1, y = 1, z = 1;
+  size_t count() const { return size_t{x} * y * z; }
+};
+
+struct Launch {
+  std::string kernel;
+  Place place;
+  Size3 grid, block;
+  size_t dynamic_bytes = 0;
+  std::function<void()> body;  // what one thread does
+};
+
+/// In which order the threads of a block, and the blocks, take their turns. What a kernel computes
+/// must not depend on it.
+enum class Order { forward, reverse, random };
+void set_order(Order order, uint64_t seed = 1);
+
+/// Runs a kernel now. Faults for a block of more than 1024 threads or one not a multiple of 32.
+void run(const Launch& launch);
+/// Names, without template arguments and namespaces, of all kernels that ran in this process.
+const std::set<std::string>& kernels_run();
+
+/// The running thread waits until all threads of its block are here.
+void wait_for_block(Place place);
+/// The running thread gives `value` to its warp, waits until every lane is here, and returns what
+/// lane `source` gave.
+uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Place place);
+/// The running thread's place in its warp.
+unsigned lane_index();
+
+bool running_kernel();
+/// Writes which kernel, block and thread are running; false when none is.
+bool describe_thread(char* text, size_t size);
+/// Whether the address is a guard page of some thread's stack.
+bool stack_guard_at(const void* address);
+
+}  // namespace cuda_emulator
