@@ -77,7 +77,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                              lse);
   record("attention", {q, k, v}, {out},
          [q, k, v, lengths = options.lengths, shape, out, lse](BackwardPass& pass) {
-           write_together<3>(pass, 0, {q, k, v}, 3, [&](const auto& d) {
+           write_together<3>(pass, 0, {q, k, v}, WideFrom{3}, [&](const auto& d) {
              kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out,
                                          lse, pass.gradient(), heads_of(d[0]), heads_of(d[1]),
                                          heads_of(d[2]));

@@ -57,7 +57,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments
   const Tensor y = x.empty_like();
   kernels::batch_norm_forward(x, mean, variance, epsilon, gamma, beta, y);
   record("batch_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
-    write_together<3>(pass, 0, {x, gamma, beta}, 1, [&](const auto& d) {
+    write_together<3>(pass, 0, {x, gamma, beta}, WideFrom{1}, [&](const auto& d) {
       kernels::batch_norm_backward(pass.gradient(), x, lengths, mean, variance, epsilon, constant,
                                    gamma, d[0], d[1], d[2]);
     });

@@ -20,13 +20,18 @@ inline Destination as_rows(const Destination& destination) {
   return {as_rows(destination.tensor), destination.accumulate};
 }
 
+/// The first of several inputs whose gradient a kernel writes wide.
+struct WideFrom {
+  size_t index;
+};
+
 /// For a kernel that computes the gradients of several inputs at once: calls kernel(destinations)
 /// with those of the record's inputs first, first + 1 ... Two of them may be the same tensor, with
 /// one gradient, and that cannot be written twice at once: then each gets memory of its own, and
-/// their sum is made afterwards. From inputs[wide_from] on the destinations are wide.
+/// their sum is made afterwards. Those from inputs[wide_from.index] on are wide.
 template <size_t n, class F>
 void write_together(BackwardPass& pass, size_t first, const std::array<Tensor, n>& inputs,
-                    size_t wide_from, const F& kernel) {
+                    WideFrom wide_from, const F& kernel) {
   bool shared = false;
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < i; ++j)
@@ -38,10 +43,10 @@ void write_together(BackwardPass& pass, size_t first, const std::array<Tensor, n
     const Tensor& x = inputs[i];
     if (shared)
       destinations[i] = {
-          Tensor::empty(x.shape(), i < wide_from ? x.dtype() : wide(x.dtype()), x.device())};
+          Tensor::empty(x.shape(), i < wide_from.index ? x.dtype() : wide(x.dtype()), x.device())};
     else
       destinations[i] =
-          i < wide_from ? pass.destination(first + i) : pass.wide_destination(first + i);
+          i < wide_from.index ? pass.destination(first + i) : pass.wide_destination(first + i);
   }
   kernel(destinations);
   if (!shared) return;

@@ -8,6 +8,12 @@ namespace {
 using kernels::Binary;
 using kernels::Unary;
 
+// Where the gradient of input i goes; wide where it is summed because the input was repeated.
+Destination summed_destination(BackwardPass& pass, size_t i) {
+  const bool repeated = pass.numel(i) != pass.gradient().numel();
+  return repeated ? pass.wide_destination(i) : pass.destination(i);
+}
+
 Tensor unary(const char* operation, const Tensor& x, Unary f) {
   check_floating(operation, x);
   const Tensor y = x.empty_like();
@@ -48,7 +54,7 @@ Tensor binary(const char* operation, const Tensor& a, const Tensor& b, Binary op
       for (const size_t i : {0, 1})
         if (pass.needs(i))
           kernels::binary_backward(pass.gradient(), saved.a, saved.b, op, i == 0,
-                                   pass.destination(i));
+                                   summed_destination(pass, i));
     });
   }
   return y;
@@ -102,7 +108,7 @@ Tensor choose(const char* operation, const Tensor& condition, const Tensor& a, c
   record(operation, {a, b}, {y}, [condition](BackwardPass& pass) {
     for (const size_t i : {0, 1})
       if (pass.needs(i))
-        kernels::where_backward(pass.gradient(), condition, i == 0, pass.destination(i));
+        kernels::where_backward(pass.gradient(), condition, i == 0, summed_destination(pass, i));
   });
   return y;
 }

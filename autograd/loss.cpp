@@ -36,8 +36,10 @@ struct RowLosses {
         each(count.empty_like({targets.numel()})),
         options(options) {
     kernels::count_targets(targets, options.ignore_index, count);
-    // An f16 could not hold the small ones of dlogits / count: backward divides there.
-    if (like.dtype() == DType::f16) divisor = Tensor::full({1}, 1, count.dtype(), like.device());
+    // An f16 could not hold the small ones of dlogits = (p - q) / count. Divided by this number the
+    // largest possible are 2^15, half of what it can hold; backward makes up for it.
+    if (like.dtype() == DType::f16)
+      divisor = Tensor::full({1}, 0x1p-15, count.dtype(), like.device());
   }
   /// Rows [begin, end), whose scores are `logits`.
   void compute(int64_t begin, int64_t end, const Tensor& logits, const Tensor& dlogits) const {
@@ -46,7 +48,7 @@ struct RowLosses {
   }
   /// What dlogits, given the gradient of the mean, is to be multiplied with.
   double scale_of(const Tensor& gradient) const {
-    return divisor.defined() ? gradient.item() / count.item() : gradient.item();
+    return gradient.item() * (divisor.defined() ? divisor.item() / count.item() : 1);
   }
   Tensor mean() const {
     const Tensor total = each.empty_like(Shape{}), result = each.empty_like(Shape{});
@@ -100,12 +102,18 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
 
 namespace {
 
-// Logits of x's rows, wide, and memory for their gradient in x's dtype: the same, if it can be.
+// Logits of x's rows, wide, and when they are recorded memory for their gradient in x's dtype: the
+// same, if it can be.
 struct Logits {
   Tensor values, gradients;
-  Logits(const Tensor& x, int64_t rows, int64_t classes)
-      : values(Tensor::empty({rows, classes}, wide(x.dtype()), x.device())),
-        gradients(is_16bit(x.dtype()) ? x.empty_like({rows, classes}) : values) {}
+  Logits(const Tensor& x, int64_t rows, int64_t classes, bool records)
+      : values(Tensor::empty({rows, classes}, wide(x.dtype()), x.device())) {
+    if (records) gradients = is_16bit(x.dtype()) ? x.empty_like({rows, classes}) : values;
+  }
+  /// The first rows of both.
+  Logits(const Logits& all, int64_t rows) : values(all.values.rows(0, rows)) {
+    if (all.gradients.defined()) gradients = all.gradients.rows(0, rows);
+  }
 };
 
 // All logits at once; backward multiplies:
@@ -113,10 +121,9 @@ struct Logits {
 Tensor project_whole(const Tensor& x, const Tensor& weight, const RowLosses& losses) {
   const Tensor rows = as_rows(x);
   const int64_t N = rows.dim(0);
-  const Logits logits(x, N, weight.dim(0));
-  const bool records = recording({x, weight});
+  const Logits logits(x, N, weight.dim(0), recording({x, weight}));
   kernels::matmul(rows, false, weight, true, 1.0, Destination{logits.values});
-  losses.compute(0, N, logits.values, records ? logits.gradients : Tensor{});
+  losses.compute(0, N, logits.values, logits.gradients);
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss},
          [rows, weight, losses, dlogits = logits.gradients](BackwardPass& pass) {
@@ -136,21 +143,24 @@ Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses&
   const Tensor rows = as_rows(x);
   const int64_t N = rows.dim(0);
   const bool records = recording({x, weight});
-  const Tensor dx = records && needs_gradient(x) ? rows.empty_like() : Tensor{};
-  Tensor dweight;
-  if (records && needs_gradient(weight))
-    dweight = Tensor::empty(weight.shape(), wide(weight.dtype()), weight.device());
-  const Logits buffer(x, chunk, weight.dim(0));
+  const auto sums_for = [&](const Tensor& input) {
+    if (!records || !needs_gradient(input)) return Tensor{};
+    return Tensor::empty(input.shape(), wide(input.dtype()), input.device());
+  };
+  const Tensor dx = sums_for(x), dweight = sums_for(weight);
+  const Logits buffer(x, chunk, weight.dim(0), records);
   for (int64_t begin = 0; begin < N; begin += chunk) {
     const int64_t end = std::min(N, begin + chunk);
-    const Tensor some = rows.rows(begin, end), logits = buffer.values.rows(0, end - begin);
-    const Tensor dlogits = buffer.gradients.rows(0, end - begin);
-    kernels::matmul(some, false, weight, true, 1.0, Destination{logits});
-    losses.compute(begin, end, logits, records ? dlogits : Tensor{});
-    if (dx.defined())
-      kernels::matmul(dlogits, false, weight, false, 1.0, Destination{dx.rows(begin, end)});
+    const Tensor some = rows.rows(begin, end);
+    const Logits logits(buffer, end - begin);
+    kernels::matmul(some, false, weight, true, 1.0, Destination{logits.values});
+    losses.compute(begin, end, logits.values, logits.gradients);
+    if (dx.defined()) {
+      const Tensor part = as_rows(dx).rows(begin, end);
+      kernels::matmul(logits.gradients, false, weight, false, 1.0, Destination{part});
+    }
     if (dweight.defined())
-      kernels::matmul(dlogits, true, some, false, 1.0, Destination{dweight, begin > 0});
+      kernels::matmul(logits.gradients, true, some, false, 1.0, Destination{dweight, begin > 0});
   }
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss}, [losses, dx, dweight](BackwardPass& pass) {

@@ -57,14 +57,18 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   kernels::matmul(a, transpose_a, b, transpose_b, 1, Destination{c});
   record("matmul", {a, b}, {c}, [=](BackwardPass& pass) {
     const Tensor& dc = pass.gradient();
+    // A single matrix may be a weight, or have served a whole stack.
+    const auto into = [&](size_t i, const Tensor& x) {
+      return x.rank() == 2 ? pass.wide_destination(i) : pass.destination(i);
+    };
     if (transpose_a)
-      product_into(b, transpose_b, dc, true, pass.destination(0));
+      product_into(b, transpose_b, dc, true, into(0, a));
     else
-      product_into(dc, false, b, !transpose_b, pass.destination(0));
+      product_into(dc, false, b, !transpose_b, into(0, a));
     if (transpose_b)
-      product_into(dc, true, a, transpose_a, pass.destination(1));
+      product_into(dc, true, a, transpose_a, into(1, b));
     else
-      product_into(a, !transpose_a, dc, false, pass.destination(1));
+      product_into(a, !transpose_a, dc, false, into(1, b));
   });
   return c;
 }

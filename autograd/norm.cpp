@@ -56,7 +56,7 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
   const Tensor y = x.empty_like(), mean = empty_statistics(x), rstd = empty_statistics(x);
   kernels::layer_norm_forward(x, Tensor{}, 1.0, gamma, beta, epsilon, Tensor{}, y, mean, rstd);
   record("layer_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
-    write_together<3>(pass, 0, {x, gamma, beta}, 1, [&](const auto& d) {
+    write_together<3>(pass, 0, {x, gamma, beta}, WideFrom{1}, [&](const auto& d) {
       kernels::layer_norm_backward(pass.gradient(), x, gamma, mean, rstd, detached, Tensor{}, d[0],
                                    d[1], d[2]);
     });
@@ -69,7 +69,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
   const Tensor y = x.empty_like(), rstd = empty_statistics(x);
   kernels::rms_norm_forward(x, Tensor{}, 1.0, gamma, epsilon, Tensor{}, y, rstd);
   record("rms_norm", {x, gamma}, {y}, [=](BackwardPass& pass) {
-    write_together<2>(pass, 0, {x, gamma}, 1, [&](const auto& d) {
+    write_together<2>(pass, 0, {x, gamma}, WideFrom{1}, [&](const auto& d) {
       kernels::rms_norm_backward(pass.gradient(), x, gamma, rstd, Tensor{}, d[0], d[1]);
     });
   });
@@ -85,13 +85,13 @@ SumAndNorm add_layer_norm(const Tensor& residual, const Tensor& x, double alpha,
   kernels::layer_norm_forward(x, residual, alpha, gamma, beta, epsilon, sum, y, mean, rstd);
   record("add_layer_norm", {residual, x, gamma, beta}, {sum, y},
          [alpha, sum, gamma, beta, mean, rstd, detached](BackwardPass& pass) {
-           add_norm_backward(pass, alpha,
-                             [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
-                               write_together<2>(pass, 2, {gamma, beta}, 0, [&](const auto& d) {
-                                 kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, detached,
-                                                              dsum, ds, d[0], d[1]);
-                               });
-                             });
+           add_norm_backward(
+               pass, alpha, [&](const Tensor& dy, const Tensor& dsum, const Destination& ds) {
+                 write_together<2>(pass, 2, {gamma, beta}, WideFrom{0}, [&](const auto& d) {
+                   kernels::layer_norm_backward(dy, sum, gamma, mean, rstd, detached, dsum, ds,
+                                                d[0], d[1]);
+                 });
+               });
          });
   return {sum, y};
 }
@@ -120,7 +120,7 @@ Tensor scale_norm(const Tensor& x, const Tensor& g, double epsilon) {
   const Tensor y = x.empty_like(), rnorm = empty_statistics(x);
   kernels::scale_norm_forward(x, g, epsilon, y, rnorm);
   record("scale_norm", {x, g}, {y}, [=](BackwardPass& pass) {
-    write_together<2>(pass, 0, {x, g}, 1, [&](const auto& d) {
+    write_together<2>(pass, 0, {x, g}, WideFrom{1}, [&](const auto& d) {
       kernels::scale_norm_backward(pass.gradient(), x, g, epsilon, rnorm, d[0], d[1]);
     });
   });
@@ -137,7 +137,7 @@ Tensor dyt(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tens
   const Tensor y = x.empty_like();
   kernels::dyt_forward(x, alpha, gamma, beta, y);
   record("dyt", {x, alpha, gamma, beta}, {y}, [x, alpha, gamma, beta](BackwardPass& pass) {
-    write_together<4>(pass, 0, {x, alpha, gamma, beta}, 1, [&](const auto& d) {
+    write_together<4>(pass, 0, {x, alpha, gamma, beta}, WideFrom{1}, [&](const auto& d) {
       kernels::dyt_backward(pass.gradient(), x, alpha, gamma, d[0], d[1], d[2], d[3]);
     });
   });

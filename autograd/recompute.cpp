@@ -55,7 +55,10 @@ std::vector<Tensor> recompute(
                std::vector<Tensor> leaves;
                for (size_t i = 0; i < constants.size(); ++i) {
                  leaves.push_back(constants[i].detach());
-                 if (pass.needs(i)) requires_gradient(leaves[i]);
+                 if (!pass.needs(i)) continue;
+                 requires_gradient(leaves[i]);
+                 // They stand for values inside a graph: gradients as there, not as a parameter's.
+                 static_cast<Gradient&>(*leaves[i].gradient_state()).dtype = leaves[i].dtype();
                }
                const std::vector<Tensor> results = f(leaves);
                check(results.size() == count, "recompute: the function returned ", count,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 namespace tapeformer {
 namespace {
@@ -94,11 +95,10 @@ Destination BackwardPass::wide_destination(size_t i) {
 }
 
 void BackwardPass::settle(const Gradient* only) {
-  std::erase_if(conversions_, [&](const Conversion& conversion) {
-    if (only && conversion.gradient != only) return false;
-    kernels::affine(conversion.contribution, 1, 0, destination_of(*conversion.gradient));
-    return true;
-  });
+  for (const auto& [gradient, contribution] : conversions_)
+    if (!only || gradient == only) kernels::affine(contribution, 1, 0, destination_of(*gradient));
+  std::erase_if(conversions_,
+                [&](const Conversion& done) { return !only || done.gradient == only; });
 }
 
 void BackwardPass::pass_on(size_t i, const Tensor& contribution) {
@@ -171,6 +171,8 @@ void Tape::push(const char* operation, std::span<const Tensor> inputs,
 void Tape::backward(const Tensor& loss, double scale) {
   check(loss.numel() == 1, "backward: needs a loss with one element, got shape ", loss.shape());
   const Tensor seed = Tensor::full(loss.shape(), scale, loss.dtype(), loss.device());
+  check(std::isfinite(seed.item()) || !std::isfinite(scale), "backward: a scale of ", scale,
+        " is infinite in ", loss.dtype(), "; use cast(loss, DType::f32)");
   backward_from({&loss, 1}, {&seed, 1});
 }
 

@@ -50,6 +50,8 @@ class BackwardPass {
   /// The gradient of output i; undefined when nothing flowed back to it (treat it as zero).
   const Tensor& gradient(size_t i = 0) const;
   bool needs(size_t i) const;
+  /// Number of elements of input i, which needs a gradient.
+  int64_t numel(size_t i) const { return inputs_[i]->shape.numel(); }
   /// Where to put the gradient of input i: write to it or add to it, as it says; empty when that
   /// input needs none. Ask once per contribution, and contribute before asking for the next: two
   /// inputs may be one tensor. It has the input's dtype.

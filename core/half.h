@@ -12,8 +12,8 @@
 namespace tapeformer {
 namespace detail {
 
-// condition ? a : b. A choice by `?:` between values that take arithmetic becomes a branch, and then
-// loops over arrays do not vectorise.
+// condition ? a : b. A choice by `?:` between values that take arithmetic becomes a branch, and
+// then loops over arrays do not vectorise.
 [[gnu::always_inline]] inline uint32_t choose(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);

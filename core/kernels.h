@@ -7,8 +7,8 @@
 // B batch, T time, S time of keys, C channels, H heads, D head size, V vocabulary, N rows.
 // Every sum runs in an order that depends on the shapes alone, never on the number of threads.
 // Where tensors are of a 16-bit dtype, arithmetic is f32, and so are statistics (mean, rstd, lse),
-// losses, and the gradients of parameters: of weights as results of matmul, of gains, shifts, biases
-// and tables. A kernel that says "wide" takes f32 and f64 only.
+// losses, and gradients that are summed over rows: of gains, shifts, biases and tables. A kernel
+// that says "wide" takes f32 and f64 only.
 #pragma once
 
 #include "core/random.h"
@@ -93,15 +93,16 @@ enum class Binary { add, sub, mul, div, pow };
 /// y = a (op) b under NumPy's broadcasting; y has the broadcast shape.
 TAPEFORMER_KERNEL(binary_forward, const Tensor& a, const Tensor& b, Binary op, const Tensor& y)
 /// The gradient of a (`first`) or of b (otherwise): dy times the partial derivative, summed over
-/// the dimensions along which that input was broadcast. d has that input's shape. Add and sub read
-/// neither a nor b, mul only the other one; what is not read is optional.
+/// the dimensions along which that input was broadcast. d has that input's shape; where there is
+/// such a sum, d is wide. Add and sub read neither a nor b, mul only the other one; what is not
+/// read is optional.
 TAPEFORMER_KERNEL(binary_backward, const Tensor& dy, const Tensor& a, const Tensor& b, Binary op,
                   bool first, const Destination& d)
 /// y = condition ? a : b; condition is i32, and all three broadcast to y's shape.
 TAPEFORMER_KERNEL(where_forward, const Tensor& condition, const Tensor& a, const Tensor& b,
                   const Tensor& y)
 /// The gradient of a (`first`) or b: dy where the condition chose it, 0 elsewhere, summed over
-/// broadcast dimensions.
+/// broadcast dimensions; d as above.
 TAPEFORMER_KERNEL(where_backward, const Tensor& dy, const Tensor& condition, bool first,
                   const Destination& d)
 
@@ -115,7 +116,7 @@ TAPEFORMER_KERNEL(fill_uniform, const Tensor& x, double low, double high, Random
 
 // ---------------------------------------------------------------- reductions and shapes
 
-/// y = scale * sum of x over dimension `dim`, which y lacks or has with size 1.
+/// y = scale * sum of x over dimension `dim`, which y lacks or has with size 1. y may be wide.
 TAPEFORMER_KERNEL(sum_forward, const Tensor& x, int dim, double scale, const Destination& y)
 /// dx (+)= scale * dy, repeated along `dim`. dx has the shape of x.
 TAPEFORMER_KERNEL(sum_backward, const Tensor& dy, int dim, double scale, const Destination& dx)
@@ -291,7 +292,8 @@ TAPEFORMER_KERNEL(count_targets, const Tensor& targets, int32_t ignore_index, co
 /// al. 2016, eq. 5), with p = softmax(logits [N, V]):
 ///   losses[n] = -sum_v q_v log p_v;
 ///   dlogits (optional) = (p - q) / count.
-/// Both are 0 for ignored rows. Logits are wide; dlogits may be logits itself, or of a 16-bit dtype.
+/// Both are 0 for ignored rows. Logits are wide; dlogits may be logits itself, or of a 16-bit
+/// dtype.
 TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, const Tensor& count,
                   int32_t ignore_index, double smoothing, const Tensor& losses,
                   const Tensor& dlogits)

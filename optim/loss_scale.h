@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/dtype.h"
+
 namespace tapeformer {
 
 /// Small gradients vanish in f16, so the loss is multiplied by `value` before backward and the
@@ -24,5 +26,9 @@ struct LossScale {
     if (good_steps == patience) value *= 2, good_steps = 0;
   }
 };
+
+/// What to multiply the loss with before a single backward of a model of this dtype: so that its
+/// gradients can be looked at, divided by it again.
+inline double gradient_scale(DType dtype) { return dtype == DType::f16 ? LossScale{}.value : 1; }
 
 }  // namespace tapeformer

@@ -40,7 +40,7 @@ std::vector<NamedTensor> checked_parameters(Module& model) {
 
 }  // namespace
 
-Parameters::Parameters(Module& model) : model_(model) {
+Parameters::Parameters(Module& model) : tensors_(named_tensors(model)) {
   const std::vector<NamedTensor> parameters = checked_parameters(model);
   const DType dtype = parameters[0].tensor.dtype();
   const Device device = parameters[0].tensor.device();
@@ -53,7 +53,7 @@ Parameters::Parameters(Module& model) : model_(model) {
   }
   values_ = Tensor::empty({size}, wide(dtype), device);
   gradients_ = Tensor::empty({size}, wide(dtype), device);
-  if (is_16bit(dtype)) rounded_ = Tensor::zeros({size}, dtype, device);
+  if (is_16bit(dtype)) rounded_ = Tensor::empty({size}, dtype, device);
 
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Tensor& tensor = requires_gradient(entries_[i].tensor);
@@ -63,7 +63,6 @@ Parameters::Parameters(Module& model) : model_(model) {
     values_.rows(end, next).fill(0);
     gradients_.rows(end, next).fill(0);
     value(i).copy_from(tensor);
-    if (rounded_.defined()) rounded_.rows(begin, end).view(tensor.shape()).copy_from(tensor);
     tensor.rebase((rounded_.defined() ? rounded_ : values_).storage(), begin);
     Gradient& gradient = gradient_of(tensor);
     const Tensor flat = gradients_.rows(begin, end).view(tensor.shape());
@@ -71,6 +70,7 @@ Parameters::Parameters(Module& model) : model_(model) {
     gradient.value = flat;
     if (tensor.bytes() >= large_parameter) release_cached_memory(device);
   }
+  round_weights();
 }
 
 Tensor Parameters::value(size_t i) const {
@@ -99,11 +99,11 @@ void Parameters::round_weights(int64_t begin, int64_t end) {
 void Parameters::visit(Visitor& visitor) {
   std::map<std::string, Tensor> masters;
   for (size_t i = 0; i < entries_.size(); ++i) masters[entries_[i].name] = value(i);
-  for (const auto& [name, tensor, role] : named_tensors(model_)) {
+  for (const auto& [name, tensor, role] : tensors_) {
     if (role == Role::buffer)
       visitor.buffer(name, tensor);
     else
-      visitor.parameter(name, masters.at(name));
+      visitor.parameter(name, masters[name]);
   }
 }
 

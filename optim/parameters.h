@@ -11,8 +11,10 @@
 namespace tapeformer {
 
 /// Of a 16-bit model the flat buffers are f32: they hold the master weights, from which the model's
-/// are rounded (Micikevicius et al. 2018, section 3.1). As a Module it has the model's tensors by
-/// their names, the master weights among them: what a checkpoint saves and loads.
+/// are rounded (Micikevicius et al. 2018, section 3.1). So to set a weight of such a model, set its
+/// part of values() and call round_weights(); what is written to the model's own tensor, the next
+/// step overwrites. As a Module it has the model's tensors by their names, the master weights among
+/// them: what a checkpoint saves and loads.
 class Parameters : public Module {
  public:
   struct Entry {
@@ -24,8 +26,10 @@ class Parameters : public Module {
   /// Moves the model's parameters into the flat buffer, those with two or more dimensions first:
   /// they decay, the rest (biases, gains) does not. Frees each old buffer as it goes, so
   /// construction needs no second copy of the model. Throws when there is no parameter, or when
-  /// dtypes or devices differ. The model must live longer.
+  /// dtypes or devices differ.
   explicit Parameters(Module& model);
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
 
   const Tensor& values() const { return values_; }  // [n]
   /// The part of values() that belongs to entry i, in its shape.
@@ -41,14 +45,14 @@ class Parameters : public Module {
 
   /// Marks every gradient unwritten; nothing is filled.
   void zero_gradients();
-  /// Rounds elements [begin, end) of values(), or all, to the weights of a 16-bit model: to be called
-  /// when they have changed. Optimizer::step() does.
+  /// Rounds elements [begin, end) of values(), or all, to the weights of a 16-bit model: to be
+  /// called when they have changed. Optimizer::step() does.
   void round_weights(int64_t begin, int64_t end);
   void round_weights() { round_weights(0, size()); }
   void visit(Visitor& visitor) override;
 
  private:
-  Module& model_;
+  std::vector<NamedTensor> tensors_;  // the model's, buffers too, in the order of the visit
   std::vector<Entry> entries_;
   Tensor values_, gradients_;
   Tensor rounded_;  // [n], of a 16-bit model: its weights lie here, and otherwise in values_

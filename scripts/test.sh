@@ -16,7 +16,7 @@ tests in $root/build, and runs all tests.
                     address,undefined
   --debug           not optimised, in a build folder of its own
   --no-install      install nothing; use what is here
-  --jobs N          compile N files at a time; without it, one for each core
+  --jobs N          compile N files at a time; by default one for each core and GB of memory
   -D...             an option for CMake
   --help            this text
 

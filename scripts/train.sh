@@ -14,7 +14,7 @@ and trains a small GPT. The run's files go to a new folder under runs/ here, unl
 otherwise.
 
   --no-install   install nothing; use what is here
-  --jobs N       compile N files at a time; without it, one for each core
+  --jobs N       compile N files at a time; by default one for each core and GB of memory
   --help         this text; all that train_gpt can do: scripts/train.sh -- --help
 
 All other options are passed on to train_gpt, and all after --. On the stories it starts from

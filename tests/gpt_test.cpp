@@ -163,8 +163,8 @@ TEST_CASE("tied_and_untied_models_differ_by_the_output_projection_alone") {
 }
 
 TEST_CASE("gpt2_has_124_million_parameters") {
-  // What a block and a symbol cost is measured on small models; the whole is then GPT-2's 124,439,808
-  // (Radford et al. 2019, table 2, the smallest, as its published weights count).
+  // What a block and a symbol cost is measured on small models; the whole is then GPT-2's
+  // 124,439,808 (Radford et al. 2019, table 2, the smallest, as its published weights count).
   const auto count = [](int64_t vocabulary, int64_t context, int64_t layers) {
     GPT model({.vocabulary = vocabulary,
                .context = context,

@@ -49,8 +49,8 @@ TEST_CASE("padding_is_judged_by_the_rise_of_unmasked_batchnorm_over_layernorm") 
   CHECK(verdict({0.03, NAN}) == Verdict::not_decidable);
 }
 
-// A table of the leak experiment in which batchnorm moves logits by so much, and a norm that says it
-// mixes nothing lets such a gradient reach other samples.
+// A table of the leak experiment in which batchnorm moves logits by so much, and a norm that says
+// it mixes nothing lets such a gradient reach other samples.
 Table leak_of_batchnorm(const std::vector<double>& later, const std::vector<double>& other,
                         double of_mine = 0) {
   Table table({"norm", "mixes", "mode", "batch", "seed", "later_token", "other_sample",

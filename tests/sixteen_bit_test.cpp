@@ -1,8 +1,10 @@
 // Operations in bf16 and f16, against the same in f32: values are rounded once, sums and statistics
 // are not.
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops.h"
+#include "autograd/recompute.h"
 #include "layers/norm.h"
 #include "tests/catch.h"
 #include "tests/compare.h"
@@ -125,10 +127,11 @@ std::vector<Case> products_and_norms() {
       {"matmul transposed",
        {{3, 5, 17}, {3, 19, 5}},
        [](auto& t) { return matmul(t[0], t[1], true, true); }},
-      {"linear", {{700, 7}, {5, 7}, {5}}, activated(Activation::none), 4, 2},
-      {"linear gelu", {{700, 7}, {5, 7}, {5}}, activated(Activation::gelu), 8, 4},
-      {"linear relu", {{40, 7}, {5, 7}, {5}}, activated(Activation::relu), 8, 4},
-      {"linear silu", {{40, 7}, {5, 7}, {5}}, activated(Activation::silu), 8, 4},
+      {"linear", {{700, 7}, {5, 7}, {5}}, activated(Activation::none)},
+      {"linear of many inputs", {{9, 900}, {5, 900}, {5}}, activated(Activation::none)},
+      {"linear gelu", {{700, 7}, {5, 7}, {5}}, activated(Activation::gelu), 8, 3},
+      {"linear relu", {{40, 7}, {5, 7}, {5}}, activated(Activation::relu), 8, 1},
+      {"linear silu", {{40, 7}, {5, 7}, {5}}, activated(Activation::silu), 8, 3},
       {"swiglu", {x}, [](auto& t) { return swiglu(t[0]); }},
       {"layer_norm",
        {{700, 24}, channels, channels},
@@ -274,4 +277,115 @@ TEST_CASE("norms_of_f16_rows_of_rms_1000_are_finite_and_right") {
     CHECK(y.dtype() == DType::f16);
     CHECK(distance(y, expected, DType::f16) <= 2);
   }
+}
+
+namespace {
+
+// d sum(f(x)) / dx at x of ones, in dtype.
+std::vector<double> slope_at_ones(const Shape& shape, DType dtype,
+                                  const std::function<Tensor(const Tensor&)>& f) {
+  const Tensor x = requires_gradient(Tensor::full(shape, 1, dtype));
+  Tape tape;
+  const Tensor y = f(x), dy = Tensor::full(y.shape(), 1, y.dtype());
+  tape.backward_from({&y, 1}, {&dy, 1});
+  return values_of(gradient(x));
+}
+
+}  // namespace
+
+TEST_CASE("gradients_of_parameters_are_summed_and_kept_in_f32") {
+  // bf16 holds no 1001, and counting in it ends at 256; f16 counts up to 2048.
+  const auto ones = [](const Shape& shape, DType dtype) { return Tensor::full(shape, 1, dtype); };
+  for (const DType t : {DType::bf16, DType::f16}) {
+    for (const double rows : {1001.0, 3003.0}) {
+      const auto n = static_cast<int64_t>(rows);
+      INFO(t << ", " << n << " rows");
+      CHECK(slope_at_ones({1}, t, [&](const Tensor& x) { return ones({n, 1}, t) + x; })[0] == rows);
+      CHECK(slope_at_ones({1}, t, [&](const Tensor& x) {
+              return ones({n, 3}, t) * x;
+            })[0] == 3 * rows);
+      CHECK(slope_at_ones({3, 1}, t, [&](const Tensor& x) {
+              return ones({2, 1, n}, t) / x;  // repeated on both sides
+            })[0] == -2 * rows);
+      CHECK(slope_at_ones({1, 2}, t, [&](const Tensor& x) {
+              return where(Tensor::full({n, 1}, 1, DType::i32), x, ones({1, 1}, t));
+            })[1] == rows);
+      CHECK(slope_at_ones({1, 2}, t, [&](const Tensor& x) {
+              return matmul(ones({n, 1}, t), x);
+            })[1] == rows);
+      CHECK(slope_at_ones({2, 3}, t, [&](const Tensor& x) {  // one matrix for a stack
+              return matmul(x, ones({n, 3, 1}, t));
+            })[0] == rows);
+      CHECK(slope_at_ones({3, 2}, t, [&](const Tensor& x) {
+              return matmul(x, ones({n, 3, 1}, t), true);
+            })[0] == rows);
+      CHECK(slope_at_ones({2, 3}, t, [&](const Tensor& x) {
+              return linear(ones({n, 3}, t), x);
+            })[0] == rows);
+      CHECK(slope_at_ones({2}, t, [&](const Tensor& x) {
+              return linear(ones({n, 3}, t), ones({2, 3}, t), x);
+            })[0] == rows);
+      CHECK(slope_at_ones({2, 2}, t, [&](const Tensor& x) {
+              return embedding(x, Tensor::full({n}, 1, DType::i32));
+            })[3] == rows);
+      CHECK(slope_at_ones({2}, t, [&](const Tensor& x) {
+              return rms_norm(ones({n, 2}, t), x, 0);
+            })[0] == rows);
+      CHECK(slope_at_ones({2}, t, [&](const Tensor& x) {
+              return layer_norm(ones({n, 2}, t), ones({2}, t), x);
+            })[0] == rows);
+    }
+  }
+}
+
+TEST_CASE("recomputed_gradients_in_16_bits_have_the_bits_of_plain_ones") {
+  const auto f = [](const Tensor& x) { return x * x + exp(x) + tanh(x); };
+  const auto gradients = [&](bool again) {
+    const Tensor w = requires_gradient(cast(random_tensor({257}, 1, DType::f32), DType::bf16));
+    Tape tape;
+    const Tensor x = silu(w), y = again ? recompute(f, x) : f(x);
+    tape.backward(sum(cast(y, DType::f32)));
+    return gradient(w);
+  };
+  CHECK(same_bits(gradients(true), gradients(false)));
+}
+
+TEST_CASE("uniform_numbers_in_16_bits_stay_below_their_bound_and_gather_nowhere") {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const std::vector<double> x = values_of(uniform_tensor({1 << 20}, 0, 1, 1, dtype));
+    double sum = 0;
+    for (const double value : x) sum += value;
+    INFO(dtype);
+    CHECK(*std::ranges::max_element(x) == 1 - rounding(dtype));
+    CHECK(std::ranges::count(x, 0.0) < 8);  // expected below 0.2: 2^20 draws of 24 bits
+    CHECK(std::abs(sum / x.size() - 0.5) < 2e-3);
+    for (const double value : values_of(uniform_tensor({4096}, -1, 0, 1, dtype))) CHECK(value < 0);
+  }
+}
+
+TEST_CASE("small_logit_gradients_survive_in_f16_whole_and_in_chunks") {
+  // For logits 18 and 0, p of the second class is 1.5e-8, which is no f16; nor is its 1000th part.
+  // For 8 and 0, the gradient of x is 2.7e-6, where neighbouring f16 differ by 2 %.
+  const auto gradients = [](DType dtype, float logit, size_t chunk_bytes) {
+    const Tensor x = requires_gradient(Tensor::full({1000, 1}, 1, dtype));
+    const Tensor weight = requires_gradient(cast(Tensor::from<float>({logit, 0}, {2, 1}), dtype));
+    const Tensor targets = Tensor::zeros({1000}, DType::i32);
+    Tape tape;
+    tape.backward(linear_cross_entropy(x, weight, targets, {}, chunk_bytes), 65536);
+    return std::pair(values_of(gradient(x))[0], values_of(gradient(weight))[1]);
+  };
+  for (const size_t chunk_bytes : {1 << 20, 1 << 10}) {
+    const auto relative_error = [](double a, double b) { return std::abs(a / b - 1); };
+    CHECK(relative_error(gradients(DType::f16, 18, chunk_bytes).second,
+                         gradients(DType::f64, 18, 1 << 20).second) < 2e-3);
+    CHECK(relative_error(gradients(DType::f16, 8, chunk_bytes).first,
+                         gradients(DType::f64, 8, 1 << 20).first) < 2e-3);
+  }
+}
+
+TEST_CASE("a_scale_that_the_loss_cannot_hold_is_refused") {
+  const Tensor x = requires_gradient(cast(Tensor::full({4}, 1), DType::f16));
+  Tape tape;
+  CHECK_THROWS_WITH(tape.backward(mean(x), 65536),
+                    ContainsSubstring("65536 is infinite in f16; use cast(loss, "));
 }

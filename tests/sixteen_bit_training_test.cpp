@@ -7,6 +7,7 @@
 #include "tests/compare.h"
 #include "tests/lively_model.h"
 #include "tests/temporary_folder.h"
+#include "train/diagnosis.h"
 #include "train/model_config.h"
 #include "train/trainer.h"
 
@@ -41,6 +42,7 @@ struct Run {
   TrainOptions options;
   std::vector<double> losses;
   TrainResult result;
+  double first_scale = 0;  // 0: the default
 
   Run(const std::filesystem::path& out, DType dtype) : dtype_(dtype) {
     options.schedule.steps = 24;
@@ -55,7 +57,10 @@ struct Run {
     GPT model(config, 3);
     convert(model, dtype_);
     Trainer trainer(model, *stories.corpus, options);
-    if (resume) trainer.resume();
+    if (resume)
+      trainer.resume();
+    else if (first_scale)
+      trainer.set_loss_scale(first_scale);
     TrainEvents events;
     events.on_step = [&](int64_t, const StepResult& s, double) { losses.push_back(s.loss); };
     result = trainer.run(stop_after, events);
@@ -135,7 +140,8 @@ TEST_CASE("the_loss_scale_doubles_after_2000_good_steps_and_never_falls_below_1"
 }
 
 TEST_CASE("the_loss_scale_changes_no_update_that_does_not_overflow") {
-  // Powers of two: products with them are exact, so bf16, which has f32's range, shows it bit for bit.
+  // Powers of two: products with them are exact, so bf16, which has f32's range, shows it bit for
+  // bit.
   const auto updated = [](double scale) {
     Stories stories;
     GPT model(stories.config("layernorm"));
@@ -148,4 +154,42 @@ TEST_CASE("the_loss_scale_changes_no_update_that_does_not_overflow") {
     return std::pair(result.grad_norm, parameters.values().to_vector<float>());
   };
   CHECK(updated(1) == updated(1024));
+}
+
+TEST_CASE("a_gradient_too_small_for_f16_arrives_with_the_loss_scale") {
+  // The gradient of the product is 2^-26, a quarter of the smallest f16.
+  const auto slope = [](double scale) {
+    const Tensor w = requires_gradient(cast(Tensor::full({1}, 1), DType::f16));
+    Tape tape;
+    tape.backward(affine(cast(w * w, DType::f32), 0x1p-26, 0), scale);
+    return gradient(w).item() / scale;
+  };
+  CHECK(slope(1) == 0);
+  CHECK(slope(LossScale{}.value) == 0x1p-25);
+}
+
+TEST_CASE("the_loss_scale_and_its_counts_go_on_where_a_run_stopped") {
+  const TemporaryFolder folder;
+  Run whole({}, DType::f16), run(folder.path, DType::f16);
+  whole.first_scale = run.first_scale = 0x1p34;
+  whole.train();
+  run.train(3).train(0, true);
+  CHECK(whole.result.skipped_steps > 3);  // the run stops among the skipped steps
+  CHECK(run.result.skipped_steps == whole.result.skipped_steps);
+  CHECK(run.losses == whole.losses);
+}
+
+TEST_CASE("a_doctor_sees_the_gradients_of_an_f16_model_in_their_size") {
+  Stories stories;
+  const auto examined = [&](DType dtype) {
+    GPT model(stories.config("layernorm"), 3);
+    convert(model, dtype);
+    return examine(model, *stories.corpus);
+  };
+  const auto got = examined(DType::f16), expected = examined(DType::f32);
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO(got[i].name);
+    CHECK(std::abs(got[i].gradient_norm / expected[i].gradient_norm - 1) < 0.02);
+    CHECK(got[i].moved());
+  }
 }

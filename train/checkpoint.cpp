@@ -122,7 +122,8 @@ ModelFile description_of(const Safetensors& file) {
   read_number(file, "step", model.step);
   model.tensors = static_cast<int64_t>(file.entries().size());
   for (const Safetensors::Entry& entry : file.entries()) {
-    if (entry.dtype == safetensors_name(DType::f64)) model.dtype = DType::f64;
+    for (const DType dtype : {DType::f64, DType::bf16, DType::f16})
+      if (entry.dtype == safetensors_name(dtype)) model.dtype = dtype;
     double numbers = 1;
     for (const int64_t size : entry.shape) numbers *= static_cast<double>(size);
     model.numbers += numbers;

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "optim/loss_scale.h"
 #include "train/trainer.h"
 
 namespace tapeformer {
@@ -67,6 +68,7 @@ std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(i
                                      int64_t steps, double lr, uint64_t seed) {
   Parameters parameters(model);
   AdamW optimizer(parameters, {.weight_decay = 0});
+  const double scale = gradient_scale(parameters.dtype());
   std::vector<ParameterHealth> result;
   std::vector<Tensor> before;
   for (const auto& entry : parameters.entries()) {
@@ -78,13 +80,13 @@ std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(i
     parameters.zero_gradients();
     const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
     Tape tape;
-    tape.backward(loss(step));
+    tape.backward(loss(step), scale);
     for (size_t i = 0; i < result.size(); ++i) {
       const Tensor written = gradient(parameters.entries()[i].tensor);
       result[i].reached |= written.defined();
-      result[i].gradient_norm = written.defined() ? norm_of(written) : 0;
+      result[i].gradient_norm = written.defined() ? norm_of(written) / scale : 0;
     }
-    optimizer.step(lr, 0);
+    optimizer.step(lr, 0, scale);
   }
   for (size_t i = 0; i < result.size(); ++i)
     result[i].update_norm = norm_of(sub(parameters.value(i), before[i]));

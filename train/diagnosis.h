@@ -29,8 +29,8 @@ struct ParameterHealth {
   bool moved() const { return update_norm > 0; }
 };
 
-/// Takes `steps` training steps with AdamW at rate `lr` and reports every parameter. loss(step) runs
-/// the model on that step's batch; dropout draws by `seed`.
+/// Takes `steps` training steps with AdamW at rate `lr` and reports every parameter. loss(step)
+/// runs the model on that step's batch; dropout draws by `seed`.
 std::vector<ParameterHealth> examine(Module& model, const std::function<Tensor(int64_t step)>& loss,
                                      int64_t steps = 2, double lr = 1e-3, uint64_t seed = 1);
 /// The same on the corpus's training batches.

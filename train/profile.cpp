@@ -2,13 +2,14 @@
 
 #include <cmath>
 
+#include "optim/loss_scale.h"
 #include "train/batch_statistics.h"
 
 namespace tapeformer {
 namespace {
 
 double sum_of_squares(const Tensor& x) {
-  const Tensor sum = x.empty_like(Shape{1});
+  const Tensor sum = Tensor::empty({1}, wide(x.dtype()), x.device());
   kernels::sum_of_squares(x, sum);
   return sum.item();
 }
@@ -48,16 +49,18 @@ std::vector<double> stream_rms(GPT& model, const Tensor& tokens, const Tensor& l
 Profile profile(GPT& model, const Batch& batch) {
   Profile result;
   const std::vector<NamedTensor> parameters = named_parameters(model);
+  const double scale = gradient_scale(parameters[0].tensor.dtype());
   for (const NamedTensor& entry : parameters) zero_gradient(entry.tensor);
   {
     Tape tape;
     tape.backward(
-        model.loss(batch.inputs, batch.targets, observing(result.stream_rms, batch.lengths)));
+        model.loss(batch.inputs, batch.targets, observing(result.stream_rms, batch.lengths)),
+        scale);
   }
   for (const NamedTensor& entry : parameters) {
     const Tensor written = gradient(entry.tensor);
     result.gradient_norms.push_back(
-        {entry.name, written.defined() ? std::sqrt(sum_of_squares(written)) : 0});
+        {entry.name, written.defined() ? std::sqrt(sum_of_squares(written)) / scale : 0});
     zero_gradient(entry.tensor);
   }
   result.tid = statistics_distance(model);

@@ -33,8 +33,8 @@ struct StepResult {
 /// One update of the model on training step `step` of the corpus: `accumulate` micro-batches, each
 /// weighted by its tokens, then clipping to `max_norm` and the optimizer. A loss or gradient that
 /// is not finite throws NotFiniteError, naming the step and the first operation (or parameter)
-/// where it appeared, and leaves the parameters as they are. With `loss_scale`, a gradient that is not
-/// finite skips the update, and throws only when the scale cannot fall further.
+/// where it appeared, and leaves the parameters as they are. With `loss_scale`, a gradient that is
+/// not finite skips the update, and throws only when the scale cannot fall further.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
                          double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
@@ -88,6 +88,8 @@ class Trainer {
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
   int64_t step() const { return state_.step; }
+  /// Where the scale of a model in f16 starts, if not at LossScale's default.
+  void set_loss_scale(double value) { state_.loss_scale.value = value; }
   Parameters& parameters() { return parameters_; }
 
  private:

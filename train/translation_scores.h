@@ -23,8 +23,9 @@ struct Bleu {
 Bleu bleu(const std::vector<std::string>& hypotheses, const std::vector<std::string>& references,
           bool lowercase = false);
 
-/// chrF2 of a corpus, 0 ... 100 (Popovic 2015): precision and recall of 1- to 6-grams of characters,
-/// spaces left out, each averaged over the orders, recall weighing twice. Throws as bleu().
+/// chrF2 of a corpus, 0 ... 100 (Popovic 2015): precision and recall of 1- to 6-grams of
+/// characters, spaces left out, each averaged over the orders, recall weighing twice. Throws as
+/// bleu().
 double chrf2(const std::vector<std::string>& hypotheses, const std::vector<std::string>& references,
              bool lowercase = false);
 

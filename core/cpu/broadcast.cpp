@@ -104,7 +104,7 @@ void sum_to(const Tensor& x, const Destination& d) {
       continue;
     }
     const bool last = --repeated == 0;
-    const Destination next = last ? d : Destination{x.empty_like({outer, inner})};
+    const Destination next = last ? d : Destination{Tensor::empty({outer, inner}, wide(x.dtype()))};
     sum_forward(current.view({outer, n, inner}), 1, 1, next);
     current = next.tensor.detach();
   }
@@ -128,7 +128,7 @@ bool sum_partial(const Tensor& dy, const Tensor& target, const Tensor& other,
   for (int i = 0; i < walk.rank; ++i)
     if (i != repeated) (i < repeated ? inner : outer) *= walk.sizes[i];
   const T *pdy = dy.data<T>(), *pt = target.data<T>(), *po = other.data<T>();
-  sum_around<T>(outer, walk.sizes[repeated], inner, 1, d, [=](int64_t i, int64_t k) {
+  sum_around<W>(outer, walk.sizes[repeated], inner, 1, d, [=](int64_t i, int64_t k) {
     const W own = pt[k], theirs = po[i];
     if constexpr (first) return pdy[i] * Op::template partial<first>(own, theirs);
     return pdy[i] * Op::template partial<first>(theirs, own);
@@ -142,14 +142,18 @@ void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cos
   using W = Wide<T>;
   const bool repeated = d.tensor.numel() != dy.numel();
   if (repeated && sum_partial<T, Op, first>(dy, first ? a : b, first ? b : a, d)) return;
-  const Destination each = repeated ? Destination{dy.empty_like()} : d;
   const T *pdy = dy.data<T>(), *pa = a.data<T>(), *pb = b.data<T>();
-  // A result of dy's shape, of which d may be a reshaping with other sizes of 1.
-  const Destination flat{each.tensor.view(dy.shape()), each.accumulate};
-  assign_broadcast<T>(flat, cost, a.shape(), b.shape(), [=](int64_t i, int64_t ia, int64_t ib) {
+  const auto partial = [=](int64_t i, int64_t ia, int64_t ib) {
     return pdy[i] * Op::template partial<first>(W(pa[ia]), W(pb[ib]));
-  });
-  if (repeated) sum_to(each.tensor, d);
+  };
+  if (!repeated) {
+    // d may be a reshaping of dy's shape with other sizes of 1.
+    const Destination flat{d.tensor.view(dy.shape()), d.accumulate};
+    return assign_broadcast<T>(flat, cost, a.shape(), b.shape(), partial);
+  }
+  const Tensor each = Tensor::empty(dy.shape(), dtype_of<W>);
+  assign_broadcast<W>({each}, cost, a.shape(), b.shape(), partial);
+  sum_to(each, d);
 }
 
 }  // namespace
@@ -205,15 +209,18 @@ void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, co
 void where_backward(const Tensor& dy, const Tensor& condition, bool first, const Destination& d) {
   dispatch_floating("where", dy.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const bool repeated = d.tensor.numel() != dy.numel();
-    const Destination each = repeated ? Destination{dy.empty_like()} : d;
     const T* pdy = dy.data<T>();
     const int32_t* pc = condition.data<int32_t>();
-    const Destination flat{each.tensor.view(dy.shape()), each.accumulate};
-    assign_broadcast<T>(
-        flat, 1, dy.shape(), condition.shape(),
-        [=](int64_t i, int64_t, int64_t ic) { return (pc[ic] != 0) == first ? pdy[i] : T(0); });
-    if (repeated) sum_to(each.tensor, d);
+    const auto chosen = [=](int64_t i, int64_t, int64_t ic) {
+      return (pc[ic] != 0) == first ? Wide<T>(pdy[i]) : Wide<T>(0);
+    };
+    if (d.tensor.numel() == dy.numel()) {
+      const Destination flat{d.tensor.view(dy.shape()), d.accumulate};
+      return assign_broadcast<T>(flat, 1, dy.shape(), condition.shape(), chosen);
+    }
+    const Tensor each = Tensor::empty(dy.shape(), dtype_of<Wide<T>>);
+    assign_broadcast<Wide<T>>({each}, 1, dy.shape(), condition.shape(), chosen);
+    sum_to(each, d);
   });
 }
 

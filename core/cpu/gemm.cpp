@@ -17,8 +17,8 @@
 namespace tapeformer::cpu {
 namespace {
 
-// OpenMP's number of threads for the calling thread, while in scope. OpenBLAS's OpenMP build goes by
-// it in every call, whatever openblas_set_num_threads() said, and changes it there.
+// OpenMP's number of threads for the calling thread, while in scope. OpenBLAS's OpenMP build goes
+// by it in every call, whatever openblas_set_num_threads() said, and changes it there.
 class OpenMPThreads {
  public:
   explicit OpenMPThreads(int n) : before_(omp_get_max_threads()) { omp_set_num_threads(n); }
@@ -33,9 +33,9 @@ class OpenMPThreads {
 // OpenBLAS takes a processor that is newer than itself for one of 2004, and its products are then
 // four times slower. Where the processor can do more, it is made to choose again, by name, as
 // OPENBLAS_CORETYPE would; whoever sets that variable keeps the choice. setenv() is not safe beside
-// another thread's getenv(). Here it runs once in a process, under the guard of a static, before the
-// first product, and only under such an old OpenBLAS; a program whose other threads may read the
-// environment just then multiplies once before it starts them, or sets the variable itself.
+// another thread's getenv(). Here it runs once in a process, under the guard of a static, before
+// the first product, and only under such an old OpenBLAS; a program whose other threads may read
+// the environment just then multiplies once before it starts them, or sets the variable itself.
 void choose_newer_kernels() {
 #if defined(__x86_64__)
   constexpr std::string_view without_avx2[] = {"Prescott", "Core2", "Nehalem", "Sandybridge"};

@@ -56,8 +56,8 @@ Tiling tiling_of(int64_t m, int64_t n, int64_t k);
 /// Whether `batch` products are worth more than one thread.
 bool worth_threads(int64_t batch, int64_t m, int64_t n, int64_t k);
 
-/// The part of the product that lies in `tile`; a, b, c point to the whole matrices. `way` is empty,
-/// or the last argument of the 16-bit gemm_serial() (core/cpu/gemm16.h).
+/// The part of the product that lies in `tile`; a, b, c point to the whole matrices. `way` is
+/// empty, or the last argument of the 16-bit gemm_serial() (core/cpu/gemm16.h).
 template <class T, class C, class... Way>
 void gemm_tile(Gemm gemm, const Tile& tile, const T* a, const T* b, C* c, Way... way) {
   a += tile.row * (gemm.transpose_a ? 1 : gemm.lda);

@@ -7,8 +7,8 @@
 
 namespace tapeformer::cpu {
 
-/// How bf16 matrices are multiplied. All read bf16 and sum in float; they differ in speed, in the order of
-/// their sums, and in that `dot` takes denormal inputs and sums for zero.
+/// How bf16 matrices are multiplied. All read bf16 and sum in float; they differ in speed, in the
+/// order of their sums, and in that `dot` takes denormal inputs and sums for zero.
 enum class Bf16Way {
   dot,           // AVX512-BF16: two products per lane and instruction
   multiply_add,  // AVX-512: both matrices become float while they are packed

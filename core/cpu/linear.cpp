@@ -1,5 +1,6 @@
 // Linear layers: the product with bias and activation applied to each tile while it is in cache,
 // the element-wise half of their backward, and the gate of SwiGLU.
+#include <algorithm>
 #include <type_traits>
 
 #include "core/cpu/activation.h"
@@ -12,27 +13,30 @@ namespace {
 
 using namespace tapeformer::cpu;
 
-// z += bias, y = f(z), in one tile of matrices with O columns. y may be z.
+// Every row of a tile of z, a matrix with O columns, becomes the bias: what the product adds to.
+template <class T>
+void start_tile(const Tile& tile, int64_t O, const T* bias, T* z) {
+  const T* row = bias + tile.column;
+  for (int64_t n = tile.row; n < tile.row_end; ++n)
+    std::copy_n(row, tile.column_end - tile.column, z + n * O + tile.column);
+}
+
+// y = f(z) in one tile.
 template <class F, class T>
-void finish_tile(const Tile& tile, int64_t O, const T* bias, T* z, T* y) {
-  const int64_t width = tile.column_end - tile.column;
-  for (int64_t n = tile.row; n < tile.row_end; ++n) {
-    T* z_row = z + n * O + tile.column;
-    T* y_row = y + n * O + tile.column;
-    if (bias) {
-      const T* bias_row = bias + tile.column;
-      row_write(width, z_row, true, [=](int64_t o) { return bias_row[o]; });
+void finish_tile(const Tile& tile, int64_t O, const T* z, T* y) {
+  if constexpr (!std::is_same_v<F, Identity>)
+    for (int64_t n = tile.row; n < tile.row_end; ++n) {
+      const T* z_row = z + n * O + tile.column;
+      row_write(tile.column_end - tile.column, y + n * O + tile.column, false,
+                [=](int64_t o) { return F::value(Wide<T>(z_row[o])); });
     }
-    if constexpr (!std::is_same_v<F, Identity>)
-      row_write(width, y_row, false, [=](int64_t o) { return F::value(Wide<T>(z_row[o])); });
-  }
 }
 
 // Rows of one partial column sum: a number that depends on N alone.
 int64_t rows_of_part(int64_t N) { return std::max<int64_t>(16, (N + 63) / 64); }
 
-// dz = dy f'(z) in rows [begin, end), and their sum over the rows. sum is optional, and so is dz where
-// f is the identity: then it is dy.
+// dz = dy f'(z) in rows [begin, end), and their sum over the rows. sum is optional, and so is dz
+// where f is the identity: then it is dy.
 template <class F, class T>
 void backward_rows(int64_t begin, int64_t end, int64_t O, const T* dy, const T* z, T* dz,
                    Wide<T>* sum) {
@@ -67,13 +71,19 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
     using T = decltype(type);
     const int64_t N = x.dim(0), I = x.dim(1), O = weight.dim(0);
     const int64_t stride_x = std::max<int64_t>(I, 1), stride_y = std::max<int64_t>(O, 1);
-    const Gemm product{N, O, I, false, true, stride_x, stride_x, stride_y};
+    Gemm product{N, O, I, false, true, stride_x, stride_x, stride_y};
     T* result = y.data<T>();
     T* sums = z.defined() && activation != Activation::none ? z.data<T>() : result;
     const T* shift = optional_data<T>(bias);
+    product.beta = shift ? 1 : 0;
+    check_gemm(product);
+    const Tiling tiling = tiling_of(N, O, I);
     dispatch_activation(activation, [&](auto f) {
-      gemm_tiled(product, x.data<T>(), weight.data<T>(), sums,
-                 [&](const Tile& tile) { finish_tile<decltype(f)>(tile, O, shift, sums, result); });
+      parallel_for(tiling.count(), true, [&](int64_t i) {
+        if (shift) start_tile(tiling[i], O, shift, sums);
+        gemm_tile(product, tiling[i], x.data<T>(), weight.data<T>(), sums);
+        finish_tile<decltype(f)>(tiling[i], O, sums, result);
+      });
     });
   });
 }

@@ -29,8 +29,8 @@ struct CrossEntropy {
 // With l = x - max x, Z = sum_v exp(l_v) and q = (1 - s) onehot(target) + s / V:
 //   loss = -sum_v q_v (l_v - log Z) = log Z - (1 - s) l_target - s mean(l);
 //   dloss / dx_v = exp(l_v) / Z - q_v
-// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). dx may be null, or x itself. `powers` holds
-// exp(l): dx, or other memory where dx has fewer digits.
+// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). dx may be null, or x itself. `powers`
+// holds exp(l): dx, or other memory where dx has fewer digits.
 template <class T, class D>
 T cross_entropy_row(const CrossEntropy<T>& a, const T* x, int32_t target, T* powers, D* dx) {
   const int64_t V = a.classes;

@@ -1,6 +1,8 @@
 // Random tensors and dropout, from Philox: a number depends on its key and index alone, so neither
 // threads nor pieces matter.
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "core/cpu/loops.h"
 
@@ -88,16 +90,35 @@ void fill_normal(const Tensor& x, double mean, double deviation, RandomKey key) 
   });
 }
 
+namespace {
+
+// The largest T below `end`: rounding must not reach `end` itself.
+template <class T>
+Wide<T> largest_below(Wide<T> end) {
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    return std::nextafter(end, -std::numeric_limits<T>::infinity());
+  } else {
+    T x = end;
+    while (x >= end) {  // once or twice: the bits count up from zero, on both of its sides
+      if (x.bits << 1 == 0) x.bits = 0x8000;
+      x.bits += x.bits >> 15 ? 1 : -1;
+    }
+    return x;
+  }
+}
+
+}  // namespace
+
 void fill_uniform(const Tensor& x, double low, double high, RandomKey key) {
   dispatch_floating("fill_uniform", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     T* px = x.data<T>();
     using W = Wide<T>;
-    const W a = static_cast<W>(low), end = static_cast<W>(high), width = static_cast<W>(high - low);
+    const W a = static_cast<W>(low), width = static_cast<W>(high - low);
+    const W last = largest_below<T>(static_cast<W>(high));
     for_each_batch(x.numel(), key, [=](int64_t first, int64_t count, const Words& words) {
-      assign_range(0, count, px + first, false, [&words, a, end, width](int64_t i) {
-        const T value = a + width * static_cast<W>(uniform(words[i]));
-        return value < end ? value : T(a);  // rounding must not reach `high` itself
+      assign_range(0, count, px + first, false, [&words, a, last, width](int64_t i) {
+        return std::min(a + width * static_cast<W>(uniform(words[i])), last);
       });
     });
   });

@@ -10,9 +10,11 @@ void sum_forward(const Tensor& x, int dim, double scale, const Destination& y) {
   const Around around(x.shape(), dim);
   dispatch_floating("sum", x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const T* px = x.data<T>();
-    sum_around<T>(around.outer, around.n, around.inner, scale, y,
-                  [px](int64_t i, int64_t) { return Wide<T>(px[i]); });
+    const auto value = [px = x.data<T>()](int64_t i, int64_t) { return Wide<T>(px[i]); };
+    if (y.tensor.dtype() == x.dtype())
+      sum_around<T>(around.outer, around.n, around.inner, scale, y, value);
+    else
+      sum_around<Wide<T>>(around.outer, around.n, around.inner, scale, y, value);
   });
 }
 

@@ -8,8 +8,8 @@
 namespace tapeformer::cpu {
 
 /// Memory of the calling thread, at least n elements, 64-byte aligned. It is kept for the next call
-/// with the same T and slot, and its content is arbitrary. Slot 0 is for kernels, the others are for
-/// what kernels call.
+/// with the same T and slot, and its content is arbitrary. Slot 0 is for kernels, the others are
+/// for what kernels call.
 template <class T, int slot = 0>
 T* thread_scratch(int64_t n) {
   struct Release {

@@ -12,9 +12,8 @@ inline constexpr int64_t row_chunk = 1024, column_chunk = 128;
 inline constexpr int64_t column_block = 512;
 
 /// y[o] (+)= scale * sum over i < n of value(o * n + i, o): sums along memory.
-template <class T, class F>
-void sum_rows(int64_t outer, int64_t n, Wide<T> scale, T* y, bool accumulate, const F& value) {
-  using W = Wide<T>;
+template <class W, class Y, class F>
+void sum_rows(int64_t outer, int64_t n, W scale, Y* y, bool accumulate, const F& value) {
   const int64_t chunks = std::max<int64_t>(1, (n + row_chunk - 1) / row_chunk);
   const auto sum_chunk = [&](int64_t o, int64_t chunk) {
     const int64_t begin = o * n + chunk * row_chunk, end = std::min((o + 1) * n, begin + row_chunk);
@@ -50,10 +49,9 @@ void sum_rows(int64_t outer, int64_t n, Wide<T> scale, T* y, bool accumulate, co
 
 /// y[k] (+)= scale * sum over i < n of value((o * n + i) * inner + j, k), with k = o * inner + j:
 /// sums across memory.
-template <class T, class F>
-void sum_columns(int64_t outer, int64_t n, int64_t inner, Wide<T> scale, T* y, bool accumulate,
+template <class W, class Y, class F>
+void sum_columns(int64_t outer, int64_t n, int64_t inner, W scale, Y* y, bool accumulate,
                  const F& value) {
-  using W = Wide<T>;
   const int64_t chunks = std::max<int64_t>(1, (n + column_chunk - 1) / column_chunk);
   const int64_t blocks = (inner + column_block - 1) / column_block;
   const Tensor partials = Tensor::empty({chunks > 1 ? chunks * outer * inner : 0}, dtype_of<W>);
@@ -96,16 +94,16 @@ void sum_columns(int64_t outer, int64_t n, int64_t inner, Wide<T> scale, T* y, b
   });
 }
 
-/// The sum over n of values on [outer, n, inner], along or across memory. value(i, k) is the value
-/// at index i of the whole, which belongs to element k of y.
-template <class T, class F>
+/// The sum over n of values on [outer, n, inner], along or across memory, in y of type Y. value(i,
+/// k), of type Wide<Y>, is the value at index i of the whole, which belongs to element k of y.
+template <class Y, class F>
 void sum_around(int64_t outer, int64_t n, int64_t inner, double scale, const Destination& y,
                 const F& value) {
-  T* out = y.tensor.data<T>();
+  Y* out = y.tensor.data<Y>();
   if (inner == 1)
-    sum_rows(outer, n, static_cast<Wide<T>>(scale), out, y.accumulate, value);
+    sum_rows(outer, n, static_cast<Wide<Y>>(scale), out, y.accumulate, value);
   else
-    sum_columns(outer, n, inner, static_cast<Wide<T>>(scale), out, y.accumulate, value);
+    sum_columns(outer, n, inner, static_cast<Wide<Y>>(scale), out, y.accumulate, value);
 }
 
 }  // namespace tapeformer::cpu

@@ -12,7 +12,7 @@ namespace tapeformer::lab {
 
 namespace {
 
-constexpr double batch_judged = 16;
+constexpr int batch_judged = 16;
 
 // All that there are, a user's own among them; not the emulations of float16, which have no
 // backward.
@@ -60,7 +60,10 @@ Table measure(const Laboratory& lab) {
 
 std::vector<double> values(const Table& table, const std::string& norm, const char* mode,
                            const char* column) {
-  return table.where("norm", norm).where("mode", mode).where("batch", batch_judged).numbers(column);
+  return table.where("norm", norm)
+      .where("mode", mode)
+      .where("batch", double{batch_judged})
+      .numbers(column);
 }
 
 // The names of the norms that say they mix nothing, and the largest of all that they must not do.
@@ -94,7 +97,8 @@ Judgement judge(const Table& table) {
     if (!table.where("norm", norm).where("mixes", "nothing").empty()) continue;
     const auto add = [&](const char* what, const char* mode, const char* column) {
       judgement.measured.push_back(
-          {norm + ", 16 samples: " + what, values(table, norm, mode, column)});
+          {norm + ", " + std::to_string(batch_judged) + " samples: " + what,
+           values(table, norm, mode, column)});
     };
     add("earlier logits move by", "training", "later_token");
     add("gradient that reaches later tokens", "training", "later_gradient");
