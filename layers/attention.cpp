@@ -1,5 +1,8 @@
 #include "layers/attention.h"
 
+#include <cmath>
+#include <limits>
+
 #include "layers/token_norms.h"
 
 namespace tapeformer {
@@ -24,12 +27,33 @@ Tensor norm_heads(const Tensor& x, int64_t head_size, Norm& norm, const Context&
   return reshape(norm.forward(split, NormContext(context)), x.shape());
 }
 
-AttentionOptions options_of(const AttentionConfig& config, const Context& context) {
+AttentionOptions options_of(const AttentionConfig& config, const Tensor& lengths) {
   return {.heads = config.heads,
           .kv_heads = config.key_heads(),
           .causal = config.causal,
           .alibi = config.position == Position::alibi,
-          .lengths = context.lengths};
+          .lengths = lengths};
+}
+
+// softmax(q k^T / sqrt(D)), which attention() never has in memory: q [B,T,H D], k [B,S,K D] ->
+// [B,H,T,S].
+Tensor attention_weights(const AttentionConfig& config, const Tensor& q, const Tensor& k,
+                         const Tensor& lengths) {
+  const int64_t B = q.dim(0), T = q.dim(1), S = k.dim(1), H = config.heads, D = config.head_size();
+  const int64_t repeats = H / config.key_heads();
+  const Tensor queries = permute(reshape(q, {B, T, H, D}), {0, 2, 1, 3});
+  const Tensor keys = reshape(k, {B, S, config.key_heads(), 1, D});
+  const Tensor shared = reshape(concat(std::vector<Tensor>(repeats, keys), 3), {B, S, H, D});
+  Tensor scores =
+      matmul(queries, permute(shared, {0, 2, 1, 3}), false, true) / std::sqrt(double(D));
+  if (lengths.defined()) {
+    std::vector<int32_t> padding;
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t s = 0; s < S; ++s) padding.push_back(s >= lengths.data<int32_t>()[b]);
+    scores = masked_fill(scores, Tensor::from(padding, {B, 1, 1, S}),
+                         -std::numeric_limits<double>::infinity());
+  }
+  return softmax(scores);
 }
 
 }  // namespace
@@ -70,7 +94,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Context& context, KVCa
   if (config_.position == Position::rotary)
     packed = rotary(packed, config_.heads + config_.key_heads(), config_.head_size(),
                     cache ? cache->length : 0, config_.rotary_base);
-  const AttentionOptions options = options_of(config_, context);
+  const AttentionOptions options = options_of(config_, context.lengths);
   if (!cache) return output.forward(attention(packed, options));
 
   const int64_t q_end = config_.channels, k_end = q_end + key_channels(config_), time = x.dim(1);
@@ -108,16 +132,24 @@ CrossAttention::CrossAttention(const AttentionConfig& config)
   config_.position = Position::none;
 }
 
-Tensor CrossAttention::forward(const Tensor& x, const Tensor& memory, const Context& context) {
-  Tensor q = query.forward(x);
+KeysAndValues CrossAttention::project(const Tensor& memory, const Context& context) {
   const Tensor kv = key_value.forward(memory);
   Tensor k = slice(kv, -1, 0, key_channels(config_));
-  const Tensor v = slice(kv, -1, key_channels(config_), kv.dim(-1));
-  if (config_.qk_norm) {
-    q = norm_heads(q, config_.head_size(), *query_norm_, context);
-    k = norm_heads(k, config_.head_size(), *key_norm_, context);
+  if (config_.qk_norm) k = norm_heads(k, config_.head_size(), *key_norm_, context);
+  return {k, slice(kv, -1, key_channels(config_), kv.dim(-1))};
+}
+
+Tensor CrossAttention::attend(const Tensor& x, const KeysAndValues& memory,
+                              const Context& context) {
+  Tensor q = query.forward(x);
+  if (config_.qk_norm) q = norm_heads(q, config_.head_size(), *query_norm_, context);
+  if (context.observe_cross_attention) {
+    const Pause pause;
+    context.observe_cross_attention(
+        attention_weights(config_, q, memory.keys, context.memory_lengths));
   }
-  return output.forward(attention(q, k, v, options_of(config_, context)));
+  return output.forward(
+      attention(q, memory.keys, memory.values, options_of(config_, context.memory_lengths)));
 }
 
 void CrossAttention::visit(Visitor& visitor) {

@@ -32,6 +32,11 @@ struct KVCache {
   int64_t length = 0;   // tokens that they hold
 };
 
+/// Of a memory, for one layer.
+struct KeysAndValues {
+  Tensor keys, values;  // [B, S, K D]
+};
+
 class MultiHeadAttention : public Module {
  public:
   explicit MultiHeadAttention(const AttentionConfig& config);
@@ -52,13 +57,18 @@ class MultiHeadAttention : public Module {
 };
 
 /// Queries from x, keys and values from a memory: the decoder's second sub-layer. Positions do not
-/// act here; context.lengths are the memory's.
+/// act here; context.memory_lengths are the memory's.
 class CrossAttention : public Module {
  public:
   explicit CrossAttention(const AttentionConfig& config);
 
   /// x [B,T,C], memory [B,S,C] -> [B,T,C]
-  Tensor forward(const Tensor& x, const Tensor& memory, const Context& context);
+  Tensor forward(const Tensor& x, const Tensor& memory, const Context& context) {
+    return attend(x, project(memory, context), context);
+  }
+  /// The two steps of it. When decoding, the first is done once.
+  KeysAndValues project(const Tensor& memory, const Context& context);
+  Tensor attend(const Tensor& x, const KeysAndValues& memory, const Context& context);
   void visit(Visitor& visitor) override;
 
   Linear query;      // [H D, C]

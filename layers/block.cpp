@@ -1,5 +1,7 @@
 #include "layers/block.h"
 
+#include <array>
+
 namespace tapeformer {
 
 AttentionConfig attention_config(const TransformerConfig& config) {
@@ -13,31 +15,51 @@ AttentionConfig attention_config(const TransformerConfig& config) {
           .rotary_base = config.rotary_base};
 }
 
-Block::Block(const TransformerConfig& config, int64_t index)
+const std::string& norm_of(const TransformerConfig& config, StackShape::Role role) {
+  const std::string& own = role == StackShape::Role::encoder   ? config.encoder_norm
+                           : role == StackShape::Role::decoder ? config.decoder_norm
+                                                               : config.norm;
+  return own.empty() ? config.norm : own;
+}
+
+Block::Block(const TransformerConfig& config, int64_t index, const StackShape& stack)
     : attention(attention_config(config)),
+      cross_attention(stack.role == StackShape::Role::decoder
+                          ? std::make_unique<CrossAttention>(attention_config(config))
+                          : nullptr),
       ffn(config.channels,
           config.hidden ? config.hidden : default_hidden_size(config.channels, config.activation),
           config.activation, config.bias),
       residual_(find_placement(config.placement)
-                    .make({.norm = find_norm(config.norm),
+                    .make({.norm = find_norm(norm_of(config, stack.role)),
                            .channels = config.channels,
-                           .sublayers = 2,
+                           .sublayers = stack.sublayers(),
                            .block = index,
-                           .blocks = config.layers})),
+                           .blocks = stack.blocks,
+                           .role = stack.role,
+                           .partner_blocks = stack.partner_blocks})),
       dropout_(config.dropout) {}
 
-void Block::forward(Stream& stream, const Context& context, KVCache* cache) {
-  const SubLayer sublayers[] = {
-      [&](const Tensor& x) {
-        return dropout(attention.forward(x, context, cache), dropout_, context.training);
-      },
-      [&](const Tensor& x) { return dropout(ffn.forward(x), dropout_, context.training); }};
-  residual_->forward(stream, sublayers, NormContext(context));
+void Block::forward(Stream& stream, const Context& context, KVCache* cache,
+                    const KeysAndValues* memory) {
+  const auto dropped = [&](const Tensor& x) { return dropout(x, dropout_, context.training); };
+  const SubLayer attend = [&](const Tensor& x) {
+    return dropped(attention.forward(x, context, cache));
+  };
+  const SubLayer look_up = [&](const Tensor& x) {
+    return dropped(cross_attention->attend(x, *memory, context));
+  };
+  const SubLayer transform = [&](const Tensor& x) { return dropped(ffn.forward(x)); };
+  if (cross_attention)
+    residual_->forward(stream, std::array{attend, look_up, transform}, NormContext(context));
+  else
+    residual_->forward(stream, std::array{attend, transform}, NormContext(context));
 }
 
 void Block::visit(Visitor& visitor) {
   residual_->visit(visitor);
   visitor.module("attention", attention);
+  if (cross_attention) visitor.module("cross_attention", *cross_attention);
   visitor.module("ffn", ffn);
 }
 

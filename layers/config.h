@@ -32,6 +32,11 @@ struct TransformerConfig {
   bool qk_norm = false;
   bool tied = true;  ///< the output projection is the embedding table (Press & Wolf 2017)
   bool causal = true;
+  // Of an encoder-decoder (seq2seq.h) alone:
+  int64_t encoder_layers = 0;     ///< 0: as many as layers, which are the decoder's
+  int64_t source_vocabulary = 0;  ///< 0: source and target share vocabulary and embedding table
+  std::string encoder_norm = "";  ///< empty: norm
+  std::string decoder_norm = "";  ///< empty: norm
 
   friend bool operator==(const TransformerConfig&, const TransformerConfig&) = default;
 };

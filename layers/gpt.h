@@ -5,8 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "layers/block.h"
-#include "layers/embedding.h"
+#include "layers/stack.h"
 
 namespace tapeformer {
 
@@ -31,24 +30,19 @@ class GPT : public Module {
 
   /// The most that one of its norms mixes. A causal model of which that is more than nothing leaks
   /// the future.
-  Mixes mixes(bool training) const;
+  Mixes mixes(bool training) const { return stack_.mixes(training); }
 
   const TransformerConfig& config() const { return config_; }
   void visit(Visitor& visitor) override;
 
  private:
   Tensor run(const Tensor& tokens, const Context& context, Cache* cache);
-  Tensor embed(const Tensor& tokens, int64_t start, const Context& context);
   const Tensor& output_weight() const { return output_ ? output_->weight : tokens_.weight; }
 
   TransformerConfig config_;
-  Placement placement_;
   Embedding tokens_;
-  std::unique_ptr<Embedding> learned_positions_;
-  Tensor sinusoidal_positions_;
-  std::vector<std::unique_ptr<Block>> blocks_;
-  std::unique_ptr<Norm> embedding_norm_, final_norm_;  // where the placement has them
-  std::unique_ptr<Linear> output_;                     // null when tied
+  Stack stack_;
+  std::unique_ptr<Linear> output_;  // null when tied
 };
 
 }  // namespace tapeformer

@@ -76,9 +76,34 @@ struct PostBranch : Residual {
   }
 };
 
+// Wang et al. 2022, table 1: one stack of L blocks; an encoder of N and a decoder of M.
+double deepnorm_alpha(const StackShape& stack) {
+  const double own = static_cast<double>(stack.blocks), partner = stack.partner_blocks;
+  switch (stack.role) {
+    case StackShape::Role::encoder:
+      return 0.81 * std::pow(own * own * own * own * partner, 1.0 / 16);
+    case StackShape::Role::decoder:
+      return std::pow(3 * own, 0.25);
+    default:
+      return std::pow(2 * own, 0.25);
+  }
+}
+double deepnorm_beta(const StackShape& stack) {
+  const double own = static_cast<double>(stack.blocks), partner = stack.partner_blocks;
+  switch (stack.role) {
+    case StackShape::Role::encoder:
+      return 0.87 * std::pow(own * own * own * own * partner, -1.0 / 16);
+    case StackShape::Role::decoder:
+      return std::pow(12 * own, -0.25);
+    default:
+      return std::pow(8 * own, -0.25);
+  }
+}
+
 struct DeepNorm : Residual {
   explicit DeepNorm(const ResidualOptions& o)
-      : Residual(o.norm, o.channels, o.sublayers), alpha_(std::pow(2.0 * o.blocks, 0.25)) {}
+      : Residual(o.norm, o.channels, o.sublayers),
+        alpha_(deepnorm_alpha({o.role, o.blocks, o.partner_blocks})) {}
   void forward(Stream& stream, SubLayers f, const NormContext& context) override {
     for (size_t i = 0; i < f.size(); ++i) {
       const Tensor x = value_of(stream);
@@ -124,7 +149,11 @@ struct BottomToTop : Residual {
 };
 
 struct Parallel : Residual {
-  explicit Parallel(const ResidualOptions& o) : Residual(o.norm, o.channels, 1) {}
+  explicit Parallel(const ResidualOptions& o) : Residual(o.norm, o.channels, 1) {
+    check(o.role == StackShape::Role::alone,
+          "placement: 'parallel' has no form with cross-attention between its two sub-layers; "
+          "choose another for an encoder-decoder");
+  }
   void forward(Stream& stream, SubLayers f, const NormContext& context) override {
     const auto [x, normed] = sum_and_norm(stream, *norms_[0], context);
     Tensor sum = f[0](normed);
@@ -175,11 +204,11 @@ Tensor finish_dual(const Stream& stream, Norm* norm, const NormContext& context)
   return stream.x + norm->forward(stream.dual, context);
 }
 
-// L blocks add 2L terms to the stream: this keeps its variance (Radford et al. 2019, section 2.3).
-double one_over_root_of_terms(int64_t blocks) { return 1 / std::sqrt(2.0 * blocks); }
-
-// DeepNorm's beta for one stack (Wang et al. 2022, table 1).
-double deepnorm_beta(int64_t blocks) { return std::pow(8.0 * blocks, -0.25); }
+// L blocks add 2L terms to the stream, in a decoder 3L: this keeps its variance (Radford et al.
+// 2019, section 2.3).
+double one_over_root_of_terms(const StackShape& stack) {
+  return 1 / std::sqrt(static_cast<double>(stack.sublayers()) * stack.blocks);
+}
 
 // A stack that sums its branches and has a norm at its end.
 Placement summing(Made (*make)(const ResidualOptions&)) {

@@ -6,8 +6,8 @@
 //   sandwich       x = x + N2(f(N1(x)))                            Ding et al. 2021 (CogView)
 //   peri           sandwich; embedding and output are normed too   Kim et al. 2025 (Peri-LN)
 //   post-branch    x = x + N(f(x)), one more norm at the end       OLMo team 2024 (OLMo 2)
-//   deepnorm       x = N(alpha x + f(x)), alpha = (2L)^(1/4), smaller weights
-//                                                                  Wang et al. 2022, section 4
+//   deepnorm       x = N(alpha x + f(x)), alpha = (2L)^(1/4), smaller weights; table 1 has other
+//                  alphas for encoder-decoders                     Wang et al. 2022, section 4
 //   rezero         x = x + a f(x), a = 0 at first, no norm         Bachlechner et al. 2020, eq. 2
 //   b2t            post, and the block's input is added before its last norm
 //                                                                  Takase et al. 2022 (B2T)
@@ -54,11 +54,22 @@ class Residual : public Module {
   std::vector<std::unique_ptr<Norm>> norms_;
 };
 
+/// A stack of blocks: on its own, or with its partner in an encoder-decoder.
+struct StackShape {
+  enum class Role { alone, encoder, decoder } role = Role::alone;
+  int64_t blocks = 1;
+  int64_t partner_blocks = 0;  ///< of the decoder's encoder, or the encoder's decoder
+  /// Self-attention and FFN; in a decoder cross-attention between them.
+  int sublayers() const { return role == Role::decoder ? 3 : 2; }
+};
+
 struct ResidualOptions {
   NormFactory norm;
   int64_t channels = 0;
   int sublayers = 2;
   int64_t block = 0, blocks = 1;  // which block this is, of how many
+  StackShape::Role role = StackShape::Role::alone;
+  int64_t partner_blocks = 0;
 };
 
 /// Everything a placement decides.
@@ -69,10 +80,10 @@ struct Placement {
   bool has_final_norm = true;
   bool has_embedding_norm = false;
   std::string initialization = "normal";  // see initialization.h
-  /// Factor on the weights of the projections that write to the stream, for L blocks, under normal.
-  std::function<double(int64_t blocks)> output_gain = [](int64_t) { return 1.0; };
+  /// Factor on the weights of the projections that write to the stream, under normal.
+  std::function<double(const StackShape&)> output_gain = [](const StackShape&) { return 1.0; };
   /// Factor on values, attention outputs and both maps of the FFN, under either.
-  std::function<double(int64_t blocks)> branch_gain = [](int64_t) { return 1.0; };
+  std::function<double(const StackShape&)> branch_gain = [](const StackShape&) { return 1.0; };
 };
 
 /// The stream as one tensor: x + pending.

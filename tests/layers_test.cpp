@@ -125,7 +125,7 @@ TEST_CASE("attention_layers_pass_the_gradient_check") {
                   {random_tensor({2, 5, 8}, 3)}));
   CHECK(gradcheck(
       [&](const std::vector<Tensor>& in) {
-        return cross.forward(in[0], in[1], {.lengths = lengths});
+        return cross.forward(in[0], in[1], {.memory_lengths = lengths});
       },
       {random_tensor({2, 3, 8}, 4), random_tensor({2, 5, 8}, 5)}));
 }
@@ -134,7 +134,7 @@ TEST_CASE("cross_attention_ignores_memory_beyond_its_length") {
   CrossAttention cross({.channels = 8, .heads = 2});
   randomize(cross, 2);
   const Tensor x = random_tensor({1, 3, 8}, 1), memory = random_tensor({1, 5, 8}, 2);
-  const Context context{.lengths = Tensor::from<int32_t>({3})};
+  const Context context{.memory_lengths = Tensor::from<int32_t>({3})};
   const auto before = cross.forward(x, memory, context).to_vector<double>();
   for (int64_t i = 3 * 8; i < memory.numel(); ++i) memory.data<double>()[i] = 100;
   CHECK(cross.forward(x, memory, context).to_vector<double>() == before);

@@ -29,6 +29,10 @@ void each_field(Config& config, const Field& field) {
   field("qk_norm", config.qk_norm);
   field("tied", config.tied);
   field("causal", config.causal);
+  field("encoder_layers", config.encoder_layers);
+  field("source_vocabulary", config.source_vocabulary);
+  field("encoder_norm", config.encoder_norm);
+  field("decoder_norm", config.decoder_norm);
 }
 
 }  // namespace
