@@ -102,10 +102,13 @@ inline Tensor tokens_of_samples(const Corpus& corpus) {
 
 /// Of the resumed run's model, or of a fresh one with weights at which every path matters.
 inline int report_leaks(const TrainGptOptions& o, GPT& model, const Corpus& corpus) {
-  if (o.resuming)
-    load_model(o.out, model);
-  else
+  if (o.resuming) {
+    Parameters parameters(model);  // what a checkpoint holds in 16 bits are the masters
+    load_model(o.out, parameters);
+    parameters.round_weights();
+  } else {
     randomise(model, o.train.seed);
+  }
   const Tensor tokens = tokens_of_samples(corpus);
   const LeakReport reports[] = {leak_test(model, tokens, true), leak_test(model, tokens, false)};
   std::printf("%s of norm %s, placement %s\n%s",

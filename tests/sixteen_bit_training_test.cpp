@@ -84,6 +84,28 @@ TEST_CASE("training_in_16_bits_follows_training_in_f32") {
   }
 }
 
+TEST_CASE("every_norm_and_placement_trains_in_16_bits_as_in_f32") {
+  const auto losses = [](const std::string& norm, const std::string& placement, DType dtype) {
+    Run run({}, dtype);
+    run.config.norm = norm;
+    run.config.placement = placement;
+    run.config.qk_norm = norm == "none";
+    run.options.schedule.steps = 6;
+    return run.train().losses;
+  };
+  const auto compare = [&](const std::string& norm, const std::string& placement) {
+    const std::vector<double> f32 = losses(norm, placement, DType::f32);
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      CAPTURE(norm, placement, dtype);
+      const std::vector<double> narrow = losses(norm, placement, dtype);
+      CHECK(std::abs(narrow[0] - f32[0]) < 0x1p-6);
+      CHECK(largest_error(narrow, f32) < 0x1p-4);  // f16 may skip its first steps
+    }
+  };
+  for (const std::string& norm : norm_names()) compare(norm, "pre");
+  for (const std::string& placement : placement_names()) compare("layernorm", placement);
+}
+
 TEST_CASE("a_run_in_16_bits_that_stops_and_resumes_has_the_bits_of_one_that_does_not") {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const TemporaryFolder folder;
