@@ -14,7 +14,6 @@ void check_targets(const char* operation, const Tensor& x, int64_t classes, cons
   check(targets.dtype() == DType::i32, operation, ": targets must be i32, got ", targets.dtype());
   check(targets.shape() == shape_of_rows(x), operation, ": needs targets of shape ",
         shape_of_rows(x), ", one for each row, got ", targets.shape());
-  check_devices(operation, "the input", x, "targets", targets);
   check(options.smoothing >= 0 && options.smoothing <= 1, operation,
         ": smoothing must lie in [0, 1], got ", options.smoothing);
   if (targets.device() != Device::cpu) return;  // there the kernel would have to look
@@ -31,11 +30,11 @@ struct RowLosses {
   CrossEntropyOptions options;
 
   RowLosses(const Tensor& like, const Tensor& targets, const CrossEntropyOptions& options)
-      : targets(targets.view({targets.numel()})),
+      : targets(targets.view({targets.numel()}).to(like.device())),
         count(Tensor::empty({1}, wide(like.dtype()), like.device())),
         each(count.empty_like({targets.numel()})),
         options(options) {
-    kernels::count_targets(targets, options.ignore_index, count);
+    kernels::count_targets(this->targets, options.ignore_index, count);
     // An f16 could not hold the small ones of dlogits = (p - q) / count. Divided by this number the
     // largest possible are 2^15, half of what it can hold; backward makes up for it.
     if (like.dtype() == DType::f16)
@@ -64,7 +63,6 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
   check_floating("embedding", table);
   check(table.rank() == 2, "embedding: the table must be [V, C], got ", table.shape());
   check(indices.dtype() == DType::i32, "embedding: indices must be i32, got ", indices.dtype());
-  check_devices("embedding", "table", table, "indices", indices);
   const int64_t V = table.dim(0);
   if (indices.device() == Device::cpu) {
     const int32_t* index = indices.data<int32_t>();
@@ -74,10 +72,10 @@ Tensor embedding(const Tensor& table, const Tensor& indices) {
   }
   Shape shape = indices.shape();
   shape.push_back(table.dim(1));
-  const Tensor y = table.empty_like(shape);
-  kernels::embedding_forward(table, indices, y);
-  record("embedding", {table}, {y}, [indices](BackwardPass& pass) {
-    kernels::embedding_backward(pass.gradient(), indices, pass.wide_destination(0));
+  const Tensor y = table.empty_like(shape), here = indices.to(table.device());
+  kernels::embedding_forward(table, here, y);
+  record("embedding", {table}, {y}, [here](BackwardPass& pass) {
+    kernels::embedding_backward(pass.gradient(), here, pass.wide_destination(0));
   });
   return y;
 }

@@ -156,13 +156,15 @@ Tensor rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start =
               double base = 10000);
 
 // ---- Embedding and loss (loss.cpp).
-/// table [V, C], indices (i32, any shape) -> [.., C]. Throws for an index outside the table.
+/// table [V, C], indices (i32, any shape) -> [.., C]. Throws for an index outside the table. Indices
+/// may lie on the CPU wherever the table is; those on a GPU are not looked at.
 Tensor embedding(const Tensor& table, const Tensor& indices);
 struct CrossEntropyOptions {
   int32_t ignore_index = -1;  ///< targets with this value do not count
   double smoothing = 0;       ///< Szegedy et al. 2016
 };
-/// Mean over the targets that count: logits [.., V], targets (i32) [..] -> [].
+/// Mean over the targets that count: logits [.., V], targets (i32) [..] -> []. Targets may lie on
+/// the CPU, like the indices of an embedding.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, const CrossEntropyOptions& = {});
 /// cross_entropy(linear(x, weight), targets), without keeping logits and their gradient apart, and
 /// in chunks of rows where the logits would take more than `chunk_bytes`. x [.., C], weight [V, C].

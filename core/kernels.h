@@ -33,31 +33,24 @@ struct Heads {
   explicit operator bool() const { return tensor.defined(); }
 };
 
-#ifdef TAPEFORMER_CUDA
 inline Device device_of(const Tensor& tensor) { return tensor.device(); }
 inline Device device_of(const Heads& heads) { return heads.tensor.device(); }
-#define TAPEFORMER_KERNEL(name, ...)                                         \
-  namespace cpu {                                                            \
-  void name(__VA_ARGS__);                                                    \
-  }                                                                          \
-  namespace cuda {                                                           \
-  void name(__VA_ARGS__);                                                    \
-  }                                                                          \
-  template <class First, class... Rest>                                      \
-  inline void name(const First& first, const Rest&... rest) {                \
-    if (device_of(first) == Device::cuda) return cuda::name(first, rest...); \
-    cpu::name(first, rest...);                                               \
+
+// A program without the CUDA backend lacks every kernels::cuda function, and never calls one: it has
+// no tensor on that device. One with it (TAPEFORMER_CUDA) does not link unless all are there.
+#define TAPEFORMER_KERNEL(name, ...)                                           \
+  namespace cpu {                                                              \
+  void name(__VA_ARGS__);                                                      \
+  }                                                                            \
+  namespace cuda {                                                             \
+  TAPEFORMER_CUDA_PART void name(__VA_ARGS__);                                 \
+  }                                                                            \
+  template <class First, class... Rest>                                        \
+  inline void name(const First& first, const Rest&... rest) {                  \
+    if constexpr (knows_cuda)                                                  \
+      if (device_of(first) == Device::cuda) return cuda::name(first, rest...); \
+    cpu::name(first, rest...);                                                 \
   }
-#else
-#define TAPEFORMER_KERNEL(name, ...)                \
-  namespace cpu {                                   \
-  void name(__VA_ARGS__);                           \
-  }                                                 \
-  template <class... Arguments>                     \
-  inline void name(const Arguments&... arguments) { \
-    cpu::name(arguments...);                        \
-  }
-#endif
 
 namespace kernels {
 

@@ -14,7 +14,7 @@ namespace tapeformer {
 using Philox4 = std::array<uint32_t, 4>;
 
 /// Ten rounds of Philox over a 128-bit counter and a 64-bit key.
-inline Philox4 philox4x32(Philox4 counter, uint64_t seed) {
+constexpr Philox4 philox4x32(Philox4 counter, uint64_t seed) {
   uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53} * counter[0];
@@ -40,13 +40,13 @@ struct RandomKey {
   uint32_t operation = 0;
 
   /// Four words, for elements 4 * block ... 4 * block + 3 of the stream.
-  Philox4 block(uint32_t block) const {
+  constexpr Philox4 block(uint32_t block) const {
     return philox4x32({block, operation, step, static_cast<uint32_t>(purpose)}, seed);
   }
 };
 
 /// In [0, 1), a multiple of 2^-24: exact in f32.
-inline float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+constexpr float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 /// Two independent standard normals from two words (Box & Muller 1958).
 inline std::array<double, 2> normals(uint32_t word0, uint32_t word1) {

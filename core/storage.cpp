@@ -1,9 +1,12 @@
-// The caching allocator.
+// The caching allocator, one for each device.
 //
-// A request is rounded up to 64 bytes, or to 4 KiB pages from `mapping_threshold` on; from there
-// memory comes from mmap, aligned so that the kernel can back it with 2 MB pages. A freed buffer
-// goes to a list of its size. A request takes the smallest free buffer that holds it and is at most
-// an eighth larger: so a loop whose sizes vary a little (the last batch) settles as well.
+// On the CPU a request is rounded up to 64 bytes, or to 4 KiB pages from `mapping_threshold` on;
+// from there memory comes from mmap, aligned so that the kernel can back it with 2 MB pages. A freed
+// buffer goes to a list of its size. A request takes the smallest free buffer that holds it and is
+// at most an eighth larger: so a loop whose sizes vary a little (the last batch) settles as well.
+//
+// On a GPU a buffer may be handed out again while kernels still use it: they all run on one stream,
+// so what the next owner does comes after them.
 #include "core/storage.h"
 
 #include <sys/mman.h>
@@ -17,9 +20,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/check.h"
+#include "core/cuda/backend.h"
 
 namespace tapeformer {
 namespace {
@@ -39,11 +44,106 @@ size_t memory_of_machine() {
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+// Where an allocator gets its memory from.
+struct Source {
+  virtual ~Source() = default;
+  virtual size_t rounded(size_t bytes) const = 0;
+  /// False where no buffer may be handed out twice.
+  virtual bool caches() const { return true; }
+  /// Null when there is none.
+  virtual Buffer* take(size_t capacity, size_t reserved) = 0;
+  virtual void give_back(Buffer* buffer) = 0;
+  virtual void fill_with_nan(Buffer* buffer) = 0;
+  /// The end of the message that there is no memory.
+  virtual std::string shortage() const = 0;
+};
+
+class HostMemory : public Source {
+ public:
+  size_t rounded(size_t bytes) const override {
+    return round_up(bytes, bytes < mapping_threshold ? small_step : page);
+  }
+
+  Buffer* take(size_t capacity, size_t reserved) override {
+    static const size_t limit = memory_of_machine();
+    if (capacity > limit - std::min(limit, reserved)) return nullptr;
+    const bool mapped = capacity >= mapping_threshold;
+    void* data = mapped ? map(capacity) : std::aligned_alloc(small_step, capacity);
+    if (!data) return nullptr;
+    auto* buffer = new Buffer;
+    buffer->data = data;
+    buffer->capacity = capacity;
+    buffer->mapped = mapped ? capacity : 0;
+    return buffer;
+  }
+
+  void give_back(Buffer* buffer) override {
+    if (buffer->mapped)
+      munmap(buffer->data, buffer->mapped);
+    else
+      std::free(buffer->data);
+    delete buffer;
+  }
+
+  void fill_with_nan(Buffer* buffer) override {
+    std::memset(buffer->data, 0xff, buffer->capacity);  // NaN in every floating format
+  }
+
+  std::string shortage() const override { return "; a smaller batch, context or model needs less"; }
+
+ private:
+  // A mapping that starts on a 2 MB boundary; null when the system refuses.
+  static void* map(size_t bytes) {
+    const size_t slack = bytes >= huge_page ? huge_page : 0;
+    if (bytes + slack < bytes) return nullptr;
+    void* mapping =
+        mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) return nullptr;
+    if (!slack) return mapping;
+    char* begin = static_cast<char*>(mapping);
+    const size_t skip = (huge_page - reinterpret_cast<uintptr_t>(begin) % huge_page) % huge_page;
+    if (skip) munmap(begin, skip);
+    if (slack > skip) munmap(begin + skip + bytes, slack - skip);
+#ifdef MADV_HUGEPAGE
+    madvise(begin + skip, bytes, MADV_HUGEPAGE);
+#endif
+    return begin + skip;
+  }
+};
+
+class DeviceMemory : public Source {
+ public:
+  size_t rounded(size_t bytes) const override { return round_up(bytes, cuda::allocation_unit()); }
+  bool caches() const override { return cuda::allocation_unit() > 1; }
+
+  Buffer* take(size_t capacity, size_t) override {
+    void* data = cuda::allocate(capacity);
+    if (!data) return nullptr;
+    auto* buffer = new Buffer;
+    buffer->device = Device::cuda;
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return buffer;
+  }
+  void give_back(Buffer* buffer) override {
+    cuda::release(buffer->data);
+    delete buffer;
+  }
+  void fill_with_nan(Buffer* buffer) override {
+    cuda::fill_bytes(buffer->data, 0xff, buffer->capacity);
+  }
+  std::string shortage() const override {
+    return " on the GPU, which has " + std::to_string(cuda::free_bytes()) +
+           " left; a smaller --batch or --context needs less, or recompute";
+  }
+};
+
 class CachingAllocator {
  public:
+  explicit CachingAllocator(Source& source) : source_(source) {}
+
   Buffer* take(size_t bytes) {
-    const size_t capacity =
-        round_up(bytes ? bytes : 1, bytes < mapping_threshold ? small_step : page);
+    const size_t capacity = source_.rounded(bytes ? bytes : 1);
     Buffer* buffer = nullptr;
     {
       std::lock_guard lock(mutex_);
@@ -58,7 +158,7 @@ class CachingAllocator {
       count_live(*buffer, capacity);
     }
 #ifndef NDEBUG
-    std::memset(buffer->data, 0xff, buffer->capacity);  // NaN in every floating format
+    source_.fill_with_nan(buffer);
 #endif
     return buffer;
   }
@@ -66,21 +166,18 @@ class CachingAllocator {
   void give_back(Buffer* buffer) {
     std::lock_guard lock(mutex_);
     stats_.live_bytes -= buffer->in_use;
+    if (!source_.caches()) return drop(buffer);
     try {
       list_of(buffer->capacity).push_back(buffer);
     } catch (const std::bad_alloc&) {  // no memory even for the list: the block is not kept
-      stats_.reserved_bytes -= buffer->capacity;
-      release(buffer);
+      drop(buffer);
     }
   }
 
   void release_cached() {
     std::lock_guard lock(mutex_);
     const auto release_list = [&](std::vector<Buffer*>& list) {
-      for (Buffer* buffer : list) {
-        stats_.reserved_bytes -= buffer->capacity;
-        release(buffer);
-      }
+      for (Buffer* buffer : list) drop(buffer);
       list.clear();
     };
     for (auto& list : small_) release_list(list);
@@ -99,20 +196,20 @@ class CachingAllocator {
   }
 
  private:
-  static void release(Buffer* buffer) {
-    if (buffer->mapped)
-      munmap(buffer->data, buffer->mapped);
-    else
-      std::free(buffer->data);
-    delete buffer;
+  void drop(Buffer* buffer) {
+    stats_.reserved_bytes -= buffer->capacity;
+    source_.give_back(buffer);
   }
 
+  static bool is_small(size_t capacity) {
+    return capacity <= small_limit && capacity % small_step == 0;
+  }
   std::vector<Buffer*>& list_of(size_t capacity) {
-    return capacity <= small_limit ? small_[capacity / small_step - 1] : large_[capacity];
+    return is_small(capacity) ? small_[capacity / small_step - 1] : large_[capacity];
   }
 
   Buffer* take_cached(size_t capacity) {
-    if (capacity <= small_limit) return pop(small_[capacity / small_step - 1]);
+    if (is_small(capacity)) return pop(small_[capacity / small_step - 1]);
     for (auto list = large_.lower_bound(capacity);
          list != large_.end() && list->first <= capacity + capacity / 8; ++list)
       if (Buffer* buffer = pop(list->second)) return buffer;
@@ -127,44 +224,15 @@ class CachingAllocator {
   }
 
   Buffer* take_new(size_t capacity) {
-    static const size_t limit = memory_of_machine();
-    void* data = nullptr;
-    size_t mapped = 0;
-    const bool fits = capacity <= limit - std::min(limit, stats().reserved_bytes);
-    if (fits && capacity >= mapping_threshold) {
-      data = map(capacity);
-      mapped = capacity;
-    } else if (fits) {
-      data = std::aligned_alloc(small_step, capacity);
+    Buffer* buffer = source_.take(capacity, stats().reserved_bytes);
+    if (!buffer) {  // what lies here unused may be what is missing
+      release_cached();
+      buffer = source_.take(capacity, stats().reserved_bytes);
     }
-    if (!data) {
-      const MemoryStats now = stats();
-      fail("out of memory: asked for ", capacity, " bytes with ", now.live_bytes, " in use and ",
-           now.reserved_bytes, " reserved; a smaller batch, context or model needs less");
-    }
-    auto* buffer = new Buffer;
-    buffer->data = data;
-    buffer->capacity = capacity;
-    buffer->mapped = mapped;
-    return buffer;
-  }
-
-  // A mapping that starts on a 2 MB boundary; null when the system refuses.
-  static void* map(size_t bytes) {
-    const size_t slack = bytes >= huge_page ? huge_page : 0;
-    if (bytes + slack < bytes) return nullptr;
-    void* mapping =
-        mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) return nullptr;
-    if (!slack) return mapping;
-    char* begin = static_cast<char*>(mapping);
-    const size_t skip = (huge_page - reinterpret_cast<uintptr_t>(begin) % huge_page) % huge_page;
-    if (skip) munmap(begin, skip);
-    if (slack > skip) munmap(begin + skip + bytes, slack - skip);
-#ifdef MADV_HUGEPAGE
-    madvise(begin + skip, bytes, MADV_HUGEPAGE);
-#endif
-    return begin + skip;
+    if (buffer) return buffer;
+    const MemoryStats now = stats();
+    fail("out of memory: asked for ", capacity, " bytes with ", now.live_bytes, " in use and ",
+         now.reserved_bytes, " reserved", source_.shortage());
   }
 
   void count_live(Buffer& buffer, size_t bytes) {
@@ -173,6 +241,7 @@ class CachingAllocator {
     if (stats_.live_bytes > stats_.peak_bytes) stats_.peak_bytes = stats_.live_bytes;
   }
 
+  Source& source_;
   std::mutex mutex_;
   std::array<std::vector<Buffer*>, small_limit / small_step> small_;
   std::map<size_t, std::vector<Buffer*>> large_;
@@ -181,9 +250,14 @@ class CachingAllocator {
 
 // Never destroyed: tensors with static lifetime may outlive any order of destruction.
 CachingAllocator& allocator(Device device) {
-  check(device == Device::cpu, "storage: this build has no CUDA support; use Device::cpu");
-  static auto* const cpu = new CachingAllocator;
-  return *cpu;
+  static auto* const cpu = new CachingAllocator(*new HostMemory);
+  if (device == Device::cpu) return *cpu;
+  if constexpr (knows_cuda) {
+    check(cuda::built(), "storage: this program was built without CUDA; use Device::cpu");
+    static auto* const gpu = new CachingAllocator(*new DeviceMemory);
+    return *gpu;
+  }
+  fail("storage: this system has no CUDA; use Device::cpu");
 }
 
 }  // namespace

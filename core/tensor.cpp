@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/cuda/backend.h"
 #include "core/kernels.h"
 
 namespace tapeformer {
@@ -39,7 +40,8 @@ Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const T* begin = data<T>();
+  const Tensor here = to(Device::cpu);
+  const T* begin = here.data<T>();
   return std::vector<T>(begin, begin + numel());
 }
 
@@ -55,6 +57,7 @@ TAPEFORMER_INSTANTIATE(int32_t)
 
 double Tensor::item() const {
   check(numel() == 1, "item: needs a tensor with one element, got shape ", shape());
+  if (device() != Device::cpu) return to(Device::cpu).item();
   if (dtype() == DType::i32) return *data<int32_t>();
   double value = 0;
   dispatch_floating("item", dtype(), [&](auto type) { value = *data<decltype(type)>(); });
@@ -117,7 +120,23 @@ void Tensor::fill(double value) const { kernels::fill(*this, value); }
 
 void Tensor::copy_from(const Tensor& source) const {
   check(source.shape() == shape(), "copy_from: shapes differ: ", shape(), " from ", source.shape());
-  kernels::copy(source, *this);
+  if (source.device() == device()) return kernels::copy(source, *this);
+  // Converted where the source lies, moved as it is.
+  const Tensor moved =
+      source.dtype() == dtype() ? source : Tensor::empty(shape(), dtype(), source.device());
+  if (source.dtype() != dtype()) kernels::copy(source, moved);
+  if (bytes() == 0) return;
+  if constexpr (knows_cuda) {
+    if (device() == Device::cuda) return cuda::copy_to_device(raw(), moved.raw(), bytes());
+    cuda::copy_to_host(raw(), moved.raw(), bytes());
+  }
+}
+
+Tensor Tensor::to(Device target) const {
+  if (target == device()) return detach();
+  Tensor result = empty(shape(), dtype(), target);
+  result.copy_from(*this);
+  return result;
 }
 
 Tensor Tensor::clone() const {

@@ -81,10 +81,12 @@ class Tensor {
 
   // ---- Changing in place. Never for a tensor that a tape has seen.
   void fill(double value) const;
-  /// Copies the elements of a tensor of the same shape, converting the dtype.
+  /// Copies the elements of a tensor of the same shape, from any device, converting the dtype.
   void copy_from(const Tensor& source) const;
   /// A copy of its own, without gradient.
   Tensor clone() const;
+  /// A copy on the device, without gradient; the same memory when it lies there already.
+  Tensor to(Device device) const;
 
   // ---- For autograd and for Parameters.
   GradientState* gradient_state() const { return body_ ? body_->gradient.get() : nullptr; }

@@ -55,7 +55,7 @@ Tensor Stack::add_positions(const Tensor& tokens, int64_t start, const Context& 
   Tensor x = tokens;
   if (learned_positions_) x = x + slice(learned_positions_->weight, 0, start, end);
   if (sinusoidal_positions_.defined())
-    x = x + cast(sinusoidal_positions_.rows(start, end), x.dtype());
+    x = x + cast(sinusoidal_positions_.rows(start, end).to(x.device()), x.dtype());
   if (embedding_norm_) x = embedding_norm_->forward(x, NormContext(context));
   return dropout(x, config_.dropout, context.training);
 }
@@ -65,7 +65,10 @@ Tensor Stack::forward(const Tensor& x, const Context& context, std::vector<KVCac
   const int64_t start = cache ? (*cache)[0].length : 0, end = start + x.dim(1);
   check(end <= config_.context, "model: ", end, " tokens are more than the model's context of ",
         config_.context);
-  Stream stream{add_positions(x, start, context), {}, {}};
+  Context here = context;
+  if (here.lengths.defined()) here.lengths = here.lengths.to(x.device());
+  if (here.memory_lengths.defined()) here.memory_lengths = here.memory_lengths.to(x.device());
+  Stream stream{add_positions(x, start, here), {}, {}};
   const auto observe = [&](size_t blocks) {
     if (!context.observe_stream) return;
     const Pause pause;
@@ -73,11 +76,11 @@ Tensor Stack::forward(const Tensor& x, const Context& context, std::vector<KVCac
   };
   observe(0);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i]->forward(stream, context, cache ? &(*cache)[i] : nullptr,
+    blocks_[i]->forward(stream, here, cache ? &(*cache)[i] : nullptr,
                         memory ? &(*memory)[i] : nullptr);
     observe(i + 1);
   }
-  return placement_.finish(stream, final_norm_.get(), NormContext(context));
+  return placement_.finish(stream, final_norm_.get(), NormContext(here));
 }
 
 std::vector<KeysAndValues> Stack::project(const Tensor& memory, const Context& context) {

@@ -16,7 +16,8 @@ bool all_finite(const Tensor& x) {
   // A sum over all elements would overflow where none is infinite.
   bool finite = true;
   dispatch_floating("all_finite", x.dtype(), [&](auto zero) {
-    const auto* values = x.data<decltype(zero)>();
+    const Tensor here = x.to(Device::cpu);
+    const auto* values = here.data<decltype(zero)>();
     for (int64_t i = 0; i < x.numel(); ++i) finite &= std::isfinite(static_cast<double>(values[i]));
   });
   return finite;

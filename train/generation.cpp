@@ -75,7 +75,7 @@ void generate_tokens(GPT& model, std::span<const int32_t> prompt, int64_t count,
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   NextToken next(model, history);
   for (int64_t i = 0; i < count; ++i) {
-    const Tensor scores = cast(next.scores(), DType::f32);
+    const Tensor scores = cast(next.scores(), DType::f32).to(Device::cpu);
     history.push_back(sample_token({scores.data<float>(), static_cast<size_t>(scores.numel())},
                                    options, generator));
     if (!sink(history.back())) return;

@@ -19,9 +19,10 @@ double root_mean_square(const Tensor& x, const Tensor& lengths) {
   if (!lengths.defined()) return std::sqrt(sum_of_squares(x) / static_cast<double>(x.numel()));
   const int64_t B = x.dim(0), T = x.dim(1), C = x.dim(2);
   const Tensor rows = x.view({B * T, C});
+  const std::vector<int32_t> real = lengths.to_vector<int32_t>();
   double sum = 0, count = 0;
   for (int64_t b = 0; b < B; ++b) {
-    const Tensor sample = rows.rows(b * T, b * T + lengths.data<int32_t>()[b]);
+    const Tensor sample = rows.rows(b * T, b * T + real[b]);
     sum += sum_of_squares(sample);
     count += static_cast<double>(sample.numel());
   }

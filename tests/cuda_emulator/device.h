@@ -72,6 +72,15 @@ namespace cuda_emulator {
 void enqueue(cudaStream_t stream, Launch launch);
 void check_argument(const Launch& launch, int position, const void* argument, size_t size);
 
+/// What lies between a structure's members is arbitrary, and may look like a pointer.
+template <class T>
+const T& clear_padding(T& value) {
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&value);
+#endif
+  return value;
+}
+
 /// "void f() [with auto Kernel = a::b<float>]" -> "b<float>".
 std::string kernel_name(const char* pretty_function);
 
@@ -84,9 +93,9 @@ void launch(void (*)(Parameters...), const char* name, Place place, dim3 grid, d
       kernel_name(name),           place,        {grid.x, grid.y, grid.z},
       {block.x, block.y, block.z}, shared_bytes, [values] { std::apply(Kernel, values); }};
   std::apply(
-      [&](const Parameters&... each) {
+      [&](Parameters... each) {
         int position = 0;
-        (check_argument(launch, ++position, &each, sizeof each), ...);
+        (check_argument(launch, ++position, &clear_padding(each), sizeof each), ...);
       },
       values);
   enqueue(stream, std::move(launch));

@@ -64,6 +64,8 @@ void drain(cudaStream_t stream, size_t position) {
 }
 
 void drain_all() {
+  if (std::ranges::all_of(runtime().streams, [](cudaStream_t s) { return s->work.empty(); }))
+    return;
   const OpenMemory open;
   for (cudaStream_t stream : runtime().streams) drain(stream, stream->enqueued);
 }

@@ -1,0 +1,89 @@
+// Attention, forward: the online softmax of flash attention (Dao 2023, algorithm 1). A tile of
+// queries meets the keys tile by tile; sums so far are corrected when a larger score comes.
+#include "core/cuda/attention.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+template <int max_D, class T>
+__global__ void __launch_bounds__(attention_threads)
+    attention_forward_kernel(Attention<T> a, T* out, Out lse) {
+  DYN_SHARED(float, shared);
+  const int D = static_cast<int>(a.shape.head_size), pitch = D + 1;
+  float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
+        *p = v + attention_tile * pitch;
+  const int64_t tiles = (a.shape.queries + attention_tile - 1) / attention_tile;
+  const int64_t first = blockIdx.x % tiles * attention_tile, H = a.shape.heads;
+  const int64_t h = blockIdx.x / tiles % H, b = blockIdx.x / tiles / H;
+  const int64_t kv_head = h / (H / a.shape.kv_heads);
+  const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
+  const int64_t t = first + row, visible = a.visible(b, t);
+  const int64_t last =
+      first + attention_tile < a.shape.queries ? first + attention_tile : a.shape.queries;
+  const int64_t end = a.visible(b, last - 1);
+  const float slope = a.slope(h);
+  float largest = -INFINITY, sum = 0;
+  float o[max_D / attention_lanes] = {};
+  load_tile(q, a.q, b, h, D, first, a.shape.queries);
+  for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
+    __syncthreads();  // the last tile has been read
+    load_tile(k, a.k, b, kv_head, D, s0, a.shape.keys);
+    load_tile(v, a.v, b, kv_head, D, s0, a.shape.keys);
+    __syncthreads();
+    float score[attention_scores];
+    float tile_largest = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < attention_scores; ++j) {
+      const int key = lane + j * attention_lanes;
+      const float product = dot(q + row * pitch, k + key * pitch, D);
+      score[j] = s0 + key < visible ? a.score(product, slope, t, s0 + key) : -INFINITY;
+      tile_largest = fmaxf(tile_largest, score[j]);
+    }
+    const float larger = fmaxf(largest, lanes_max(tile_largest));
+    const float correction = largest == -INFINITY ? 0 : expf(largest - larger);
+    sum *= correction;
+#pragma unroll
+    for (int j = 0; j < attention_scores; ++j) {
+      const float weight = score[j] == -INFINITY ? 0 : expf(score[j] - larger);
+      p[row * score_pitch + lane + j * attention_lanes] = weight;
+      sum += weight;
+    }
+    __syncwarp();  // a row's weights come from its own four lanes
+#pragma unroll
+    for (int i = 0; i < max_D / attention_lanes; ++i) o[i] *= correction;
+    add_rows<max_D>(o, p + row * score_pitch, v, D);
+    largest = larger;
+  }
+  sum = lanes_sum(sum);
+  if (t >= a.shape.queries) return;
+  const float inverse = visible > 0 ? 1 / sum : 0;
+  T* to = out + (b * a.shape.queries + t) * H * D + h * D;
+#pragma unroll
+  for (int i = 0; i < max_D / attention_lanes; ++i)
+    if (const int d = lane + i * attention_lanes; d < D) to[d] = from_float<T>(o[i] * inverse);
+  if (lse.data && lane == 0)
+    lse.write(static_cast<size_t>((b * H + h) * a.shape.queries + t),
+              visible > 0 ? largest + logf(sum) : -INFINITY);
+}
+
+}  // namespace
+
+void attention_forward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                       const AttentionShape& shape, const Tensor& out, const Tensor& lse) {
+  const int64_t tiles = blocks_for(shape.queries, attention_tile);
+  const int64_t blocks = shape.batch * shape.heads * tiles;
+  if (blocks == 0) return;
+  dispatch("attention", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    dispatch_head_size(shape.head_size, [&](auto size) {
+      launch<attention_forward_kernel<decltype(size)::value, T>>(
+          static_cast<unsigned>(blocks), attention_threads, attention_shared(shape.head_size, 3, 1),
+          stream(), Attention<T>(q, k, v, lengths, shape), tapeformer::cuda::out<T>(out),
+          lse.defined() ? Out(lse) : Out());
+    });
+  });
+}
+
+}  // namespace tapeformer::kernels::cuda

@@ -1,0 +1,141 @@
+// What the attention kernels share: where heads lie, which keys a query sees, and tiles of rows in
+// shared memory.
+//
+// A block of 128 threads works on a tile of 32 rows, four neighbouring lanes on each row: a row's
+// sums need no more than two shuffles, and what the four exchange stays in their warp.
+#pragma once
+
+#include "core/cuda/device.cuh"
+
+namespace tapeformer::cuda {
+
+inline constexpr int attention_tile = 32, attention_lanes = 4;
+inline constexpr int attention_threads = attention_tile * attention_lanes;
+inline constexpr int attention_scores = attention_tile / attention_lanes;  // of a row, in one lane
+inline constexpr int score_pitch = attention_tile + 1;
+
+/// Rows of heads inside a larger tensor, see Heads.
+template <class T>
+struct HeadRows {
+  const T* data;
+  int64_t batch_stride, row_stride;
+
+  HeadRows(const Heads& heads)
+      : data(in<T>(heads.tensor) + heads.offset),
+        batch_stride(heads.batch_stride),
+        row_stride(heads.row_stride) {}
+  HeadRows(const Tensor& rows, int64_t T_, int64_t channels)
+      : data(in<T>(rows)), batch_stride(T_ * channels), row_stride(channels) {}
+  __device__ const T* row(int64_t b, int64_t row, int64_t h, int64_t D) const {
+    return data + b * batch_stride + row * row_stride + h * D;
+  }
+};
+
+/// The same for writing.
+struct HeadOut {
+  Out out;
+  int64_t offset, batch_stride, row_stride;
+
+  HeadOut(const Heads& heads)
+      : out(heads ? Destination{heads.tensor, heads.accumulate} : Destination{}),
+        offset(heads.offset),
+        batch_stride(heads.batch_stride),
+        row_stride(heads.row_stride) {}
+  __device__ void write(int64_t b, int64_t row, int64_t at, float value) const {
+    out.write(static_cast<size_t>(offset + b * batch_stride + row * row_stride + at), value);
+  }
+};
+
+/// One call of attention.
+template <class T>
+struct Attention {
+  HeadRows<T> q, k, v;
+  const int32_t* lengths;
+  kernels::AttentionShape shape;
+
+  Attention(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+            const kernels::AttentionShape& shape)
+      : q(q), k(k), v(v), lengths(in<int32_t>(lengths)), shape(shape) {}
+
+  /// How many keys query t of entry b sees: they are the first ones, and a later query sees no
+  /// fewer.
+  __device__ int64_t visible(int64_t b, int64_t t) const {
+    int64_t keys = shape.keys;
+    if (lengths && lengths[b] < keys) keys = lengths[b] < 0 ? 0 : lengths[b];
+    if (!shape.causal) return keys;
+    const int64_t causal = t + shape.keys - shape.queries + 1;
+    return causal < 0 ? 0 : causal < keys ? causal : keys;
+  }
+  /// scale q k + bias of query t and key s, from the product q k. ALiBi's slopes are those of
+  /// kernels::alibi_slope.
+  __device__ float score(float product, float slope, int64_t t, int64_t s) const {
+    const float distance = static_cast<float>(t + shape.keys - shape.queries - s);
+    return static_cast<float>(shape.scale) * product - slope * distance;
+  }
+  __device__ float slope(int64_t h) const {
+    if (!shape.alibi) return 0;
+    int64_t power = 1;
+    while (power * 2 <= shape.heads) power *= 2;
+    const float first = static_cast<float>(h + 1), next = static_cast<float>(2 * (h - power) + 1);
+    return h < power ? exp2f(-8 * first / power) : exp2f(-8 * next / (2 * power));
+  }
+};
+
+/// tile [32, D + 1] = rows [first, first + 32) of a head; rows from `rows` on are zero.
+template <class T>
+__device__ void load_tile(float* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int D,
+                          int64_t first, int64_t rows) {
+  for (int i = threadIdx.x; i < attention_tile * D; i += attention_threads) {
+    const int row = i / D, d = i % D;
+    tile[row * (D + 1) + d] = first + row < rows ? to_float(heads.row(b, first + row, h, D)[d]) : 0;
+  }
+}
+
+__device__ inline float dot(const float* a, const float* b, int D) {
+  float sum = 0;
+#pragma unroll 4
+  for (int d = 0; d < D; ++d) sum += a[d] * b[d];
+  return sum;
+}
+
+/// sum += weights [32] tile [32, D + 1], where each lane keeps the channels lane, lane + 4, ...
+template <int max_D>
+__device__ void add_rows(float (&sum)[max_D / attention_lanes], const float* weights,
+                         const float* tile, int D) {
+  const int lane = threadIdx.x % attention_lanes;
+#pragma unroll 1
+  for (int row = 0; row < attention_tile; ++row) {
+    const float weight = weights[row];
+#pragma unroll
+    for (int i = 0; i < max_D / attention_lanes; ++i)
+      if (const int d = lane + i * attention_lanes; d < D)
+        sum[i] += weight * tile[row * (D + 1) + d];
+  }
+}
+
+/// The sum over the four lanes of a row.
+__device__ inline float lanes_sum(float x) {
+  x += __shfl_xor_sync(whole_warp, x, 1);
+  return x + __shfl_xor_sync(whole_warp, x, 2);
+}
+__device__ inline float lanes_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(whole_warp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(whole_warp, x, 2));
+}
+
+/// Calls f(integral_constant<int>) with the largest head size that a kernel has registers for.
+template <class F>
+void dispatch_head_size(int64_t D, F&& f) {
+  if (D <= 64) return f(std::integral_constant<int, 64>{});
+  if (D <= 128) return f(std::integral_constant<int, 128>{});
+  check(D <= 256, "attention: on a GPU a head has at most 256 channels, got ", D, "; use the CPU");
+  f(std::integral_constant<int, 256>{});
+}
+
+/// Dynamic shared memory for `tiles` tiles of rows and `scores` of scores.
+inline size_t attention_shared(int64_t D, int tiles, int scores) {
+  const int64_t floats = tiles * attention_tile * (D + 1) + scores * attention_tile * score_pitch;
+  return static_cast<size_t>(floats) * sizeof(float);
+}
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,173 @@
+// Attention, backward (Dao 2023, algorithm 2), in two kernels, so that every sum has one owner and
+// nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other walks
+// the queries for a tile of keys and sums dk and dv.
+#include "core/cuda/attention.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+template <class T>
+struct Backward {
+  Attention<T> attention;
+  HeadRows<T> out, dout;
+  In lse;
+  float* delta;  // [B, H, T]
+
+  // p = exp(score - lse), and ds = p (dout v - delta), of query t and key s; t lies in range.
+  __device__ float weight(float product, float slope, int64_t t, int64_t s, float lse) const {
+    return expf(attention.score(product, slope, t, s) - lse);
+  }
+};
+
+// delta = sum_D(dout out), a warp for each query of each head.
+template <class T>
+__global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Backward<T> a) {
+  const AttentionShape& shape = a.attention.shape;
+  const int64_t i = (int64_t{blockIdx.x} * attention_threads + threadIdx.x) / 32;
+  if (i >= shape.batch * shape.heads * shape.queries) return;  // a whole warp
+  const int64_t t = i % shape.queries, h = i / shape.queries % shape.heads;
+  const int64_t b = i / shape.queries / shape.heads, D = shape.head_size;
+  const T *out = a.out.row(b, t, h, D), *dout = a.dout.row(b, t, h, D);
+  float sum = 0;
+  for (int64_t d = threadIdx.x % 32; d < D; d += 32) sum += to_float(out[d]) * to_float(dout[d]);
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) a.delta[i] = sum;
+}
+
+// dq = scale ds k, for a tile of queries.
+template <int max_D, class T>
+__global__ void __launch_bounds__(attention_threads)
+    attention_backward_q_kernel(Backward<T> a, HeadOut dq) {
+  DYN_SHARED(float, shared);
+  const Attention<T>& at = a.attention;
+  const int D = static_cast<int>(at.shape.head_size), pitch = D + 1;
+  float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
+        *dout = v + attention_tile * pitch, *ds = dout + attention_tile * pitch;
+  const int64_t T_ = at.shape.queries, tiles = (T_ + attention_tile - 1) / attention_tile;
+  const int64_t first = blockIdx.x % tiles * attention_tile, H = at.shape.heads;
+  const int64_t h = blockIdx.x / tiles % H, b = blockIdx.x / tiles / H;
+  const int64_t kv_head = h / (H / at.shape.kv_heads);
+  const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
+  const int64_t t = first + row, visible = t < T_ ? at.visible(b, t) : 0;
+  const int64_t last = first + attention_tile < T_ ? first + attention_tile : T_;
+  const int64_t end = at.visible(b, last - 1);
+  const size_t at_row = static_cast<size_t>((b * H + h) * T_ + (t < T_ ? t : first));
+  const float slope = at.slope(h), lse = a.lse.read(at_row), delta = a.delta[at_row];
+  float sum[max_D / attention_lanes] = {};
+  load_tile(q, at.q, b, h, D, first, T_);
+  load_tile(dout, a.dout, b, h, D, first, T_);
+  for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
+    __syncthreads();  // the last tile has been read
+    load_tile(k, at.k, b, kv_head, D, s0, at.shape.keys);
+    load_tile(v, at.v, b, kv_head, D, s0, at.shape.keys);
+    __syncthreads();
+    for (int key = lane; key < attention_tile; key += attention_lanes) {
+      float slope_of_score = 0;
+      if (s0 + key < visible) {
+        const float product = dot(q + row * pitch, k + key * pitch, D);
+        const float p = a.weight(product, slope, t, s0 + key, lse);
+        slope_of_score = p * (dot(dout + row * pitch, v + key * pitch, D) - delta);
+      }
+      ds[row * score_pitch + key] = slope_of_score;
+    }
+    __syncwarp();  // a row's slopes come from its own four lanes
+    add_rows<max_D>(sum, ds + row * score_pitch, k, D);
+  }
+  if (t >= T_) return;
+#pragma unroll
+  for (int i = 0; i < max_D / attention_lanes; ++i)
+    if (const int d = lane + i * attention_lanes; d < D)
+      dq.write(b, t, h * D + d, static_cast<float>(at.shape.scale) * sum[i]);
+}
+
+// dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it.
+template <int max_D, class T>
+__global__ void __launch_bounds__(attention_threads)
+    attention_backward_kv_kernel(Backward<T> a, HeadOut dk, HeadOut dv) {
+  DYN_SHARED(float, shared);
+  const Attention<T>& at = a.attention;
+  const int D = static_cast<int>(at.shape.head_size), pitch = D + 1;
+  float *k = shared, *v = k + attention_tile * pitch, *q = v + attention_tile * pitch,
+        *dout = q + attention_tile * pitch, *p = dout + attention_tile * pitch,
+        *ds = p + attention_tile * score_pitch;
+  const int64_t S = at.shape.keys, T_ = at.shape.queries;
+  const int64_t tiles = (S + attention_tile - 1) / attention_tile;
+  const int64_t first = blockIdx.x % tiles * attention_tile, kv_heads = at.shape.kv_heads;
+  const int64_t kv_head = blockIdx.x / tiles % kv_heads, b = blockIdx.x / tiles / kv_heads;
+  const int64_t group = at.shape.heads / kv_heads;
+  const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
+  const int64_t s = first + row;
+  // The first query that sees a key of this tile.
+  int64_t begin = at.shape.causal ? first - (S - T_) : 0;
+  begin = begin < 0 ? 0 : begin / attention_tile * attention_tile;
+  float sum_k[max_D / attention_lanes] = {}, sum_v[max_D / attention_lanes] = {};
+  load_tile(k, at.k, b, kv_head, D, first, S);
+  load_tile(v, at.v, b, kv_head, D, first, S);
+  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    const float slope = at.slope(h);
+    for (int64_t t0 = begin; t0 < T_; t0 += attention_tile) {
+      __syncthreads();  // the last tile has been read
+      load_tile(q, at.q, b, h, D, t0, T_);
+      load_tile(dout, a.dout, b, h, D, t0, T_);
+      __syncthreads();
+      for (int query = lane; query < attention_tile; query += attention_lanes) {
+        const int64_t t = t0 + query;
+        float weight = 0, slope_of_score = 0;
+        if (t < T_ && s < at.visible(b, t)) {
+          const size_t at_row = static_cast<size_t>((b * at.shape.heads + h) * T_ + t);
+          const float product = dot(q + query * pitch, k + row * pitch, D);
+          weight = a.weight(product, slope, t, s, a.lse.read(at_row));
+          slope_of_score =
+              weight * (dot(dout + query * pitch, v + row * pitch, D) - a.delta[at_row]);
+        }
+        p[row * score_pitch + query] = weight;
+        ds[row * score_pitch + query] = slope_of_score;
+      }
+      __syncwarp();  // a row's weights come from its own four lanes
+      add_rows<max_D>(sum_v, p + row * score_pitch, dout, D);
+      add_rows<max_D>(sum_k, ds + row * score_pitch, q, D);
+    }
+  }
+  if (s >= S) return;
+#pragma unroll
+  for (int i = 0; i < max_D / attention_lanes; ++i)
+    if (const int d = lane + i * attention_lanes; d < D) {
+      if (dk.out.data)
+        dk.write(b, s, kv_head * D + d, static_cast<float>(at.shape.scale) * sum_k[i]);
+      if (dv.out.data) dv.write(b, s, kv_head * D + d, sum_v[i]);
+    }
+}
+
+}  // namespace
+
+void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                        const AttentionShape& shape, const Tensor& out, const Tensor& lse,
+                        const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv) {
+  const int64_t B = shape.batch, T_ = shape.queries, S = shape.keys, D = shape.head_size;
+  const int64_t rows = B * shape.heads * T_;
+  const Tensor delta = Tensor::empty({rows}, DType::f32, Device::cuda);
+  dispatch("attention", out.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const int64_t channels = shape.heads * D;
+    const Backward<T> a{Attention<T>(q, k, v, lengths, shape), HeadRows<T>(out, T_, channels),
+                        HeadRows<T>(dout, T_, channels), lse, tapeformer::cuda::out<float>(delta)};
+    if (rows)
+      launch<attention_delta_kernel<T>>(blocks_for(32 * rows, attention_threads), attention_threads,
+                                        0, stream(), a);
+    dispatch_head_size(D, [&](auto size) {
+      constexpr int max_D = decltype(size)::value;
+      if (dq && rows)
+        launch<attention_backward_q_kernel<max_D, T>>(
+            static_cast<unsigned>(B * shape.heads * blocks_for(T_, attention_tile)),
+            attention_threads, attention_shared(D, 4, 1), stream(), a, HeadOut(dq));
+      if ((dk || dv) && B * S > 0)
+        launch<attention_backward_kv_kernel<max_D, T>>(
+            static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, attention_tile)),
+            attention_threads, attention_shared(D, 4, 2), stream(), a, HeadOut(dk), HeadOut(dv));
+    });
+  });
+}
+
+}  // namespace tapeformer::kernels::cuda

@@ -1,0 +1,162 @@
+// Element-wise kernels of one tensor: filling, copying, functions and their gradients.
+#include "core/cuda/activation.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+template <class T>
+struct Fill : Each {
+  T* x;
+  T value;
+  __device__ void operator()(size_t i) const { x[i] = value; }
+};
+
+template <class From, class To>
+struct Copy : Each {
+  const From* x;
+  To* y;
+  __device__ void operator()(size_t i) const {
+    if constexpr (std::is_same_v<From, To>)
+      y[i] = x[i];
+    else if constexpr (std::is_same_v<To, int32_t>)
+      y[i] = static_cast<int32_t>(to_float(x[i]));
+    else
+      y[i] = from_float<To>(to_float(x[i]));
+  }
+};
+
+template <class T>
+struct Affine : Each {
+  const T* x;
+  float scale, shift;
+  Out y;
+  __device__ void operator()(size_t i) const { y.write(i, scale * to_float(x[i]) + shift); }
+};
+
+template <class T>
+struct UnaryForward : Each {
+  const T* x;
+  T* y;
+  Unary f;
+  __device__ void operator()(size_t i) const { y[i] = from_float<T>(value_of(f, to_float(x[i]))); }
+};
+
+template <class T>
+struct UnaryBackward : Each {
+  const T *dy, *kept;
+  Unary f;
+  Out dx;
+  __device__ void operator()(size_t i) const {
+    dx.write(i, to_float(dy[i]) * derivative_of(f, to_float(kept[i])));
+  }
+};
+
+// x^e; powf is slow and loses digits where e is a whole or half number that formulas use.
+__device__ inline float power(float x, float e) {
+  if (e == 0) return 1;
+  if (e == 1) return x;
+  if (e == 2) return x * x;
+  if (e == 3) return x * x * x;
+  if (e == -1) return 1 / x;
+  if (e == 0.5f) return sqrtf(x);
+  if (e == -0.5f) return 1 / sqrtf(x);
+  if (e == -2) return 1 / (x * x);
+  return powf(x, e);
+}
+
+template <class T>
+struct PowerForward : Each {
+  const T* x;
+  float exponent;
+  T* y;
+  __device__ void operator()(size_t i) const {
+    y[i] = from_float<T>(power(to_float(x[i]), exponent));
+  }
+};
+
+template <class T>
+struct PowerBackward : Each {
+  const T *dy, *x;
+  float exponent;
+  Out dx;
+  __device__ void operator()(size_t i) const {
+    const float slope = exponent == 0 ? 0 : exponent * power(to_float(x[i]), exponent - 1);
+    dx.write(i, exponent == 0 ? 0 : to_float(dy[i]) * slope);
+  }
+};
+
+template <class F>
+void dispatch_number(const char* operation, DType dtype, F&& f) {
+  if (dtype == DType::i32) return f(int32_t{});
+  dispatch(operation, dtype, f);
+}
+
+template <class T>
+T converted(double value) {
+  if constexpr (std::is_same_v<T, int32_t>)
+    return static_cast<int32_t>(value);
+  else
+    return from_float<T>(static_cast<float>(value));
+}
+
+}  // namespace
+
+void fill(const Tensor& x, double value) {
+  if (x.dtype() == DType::f64) return each(x.numel(), Fill<double>{{}, out<double>(x), value});
+  dispatch_number("fill", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(x.numel(), Fill<T>{{}, out<T>(x), converted<T>(value)});
+  });
+}
+
+void copy(const Tensor& x, const Tensor& y) {
+  dispatch_number("copy", x.dtype(), [&](auto from) {
+    dispatch_number("copy", y.dtype(), [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      each(x.numel(), Copy<From, To>{{}, in<From>(x), out<To>(y)});
+    });
+  });
+}
+
+void affine(const Tensor& x, double scale, double shift, const Destination& y) {
+  dispatch("affine", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(x.numel(),
+         Affine<T>{{}, in<T>(x), static_cast<float>(scale), static_cast<float>(shift), y});
+  });
+}
+
+void unary_forward(const Tensor& x, const Tensor& y, Unary f) {
+  dispatch("unary", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(x.numel(), UnaryForward<T>{{}, in<T>(x), out<T>(y), f});
+  });
+}
+
+void unary_backward(const Tensor& dy, const Tensor& x, const Tensor& y, Unary f,
+                    const Destination& dx) {
+  dispatch("unary", dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Tensor& kept = derivative_reads_output(f) ? y : x;
+    each(dy.numel(), UnaryBackward<T>{{}, in<T>(dy), in<T>(kept), f, dx});
+  });
+}
+
+void power_forward(const Tensor& x, double exponent, const Tensor& y) {
+  dispatch("pow", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(x.numel(), PowerForward<T>{{}, in<T>(x), static_cast<float>(exponent), out<T>(y)});
+  });
+}
+
+void power_backward(const Tensor& dy, const Tensor& x, double exponent, const Destination& dx) {
+  dispatch("pow", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(x.numel(), PowerBackward<T>{{}, in<T>(dy), in<T>(x), static_cast<float>(exponent), dx});
+  });
+}
+
+}  // namespace tapeformer::kernels::cuda

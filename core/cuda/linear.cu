@@ -1,0 +1,110 @@
+// Linear layers: the product with its bias by cuBLAS, the activation and its backward, and the gate
+// of SwiGLU.
+#include "core/cuda/activation.cuh"
+#include "core/cuda/gemm.cuh"
+#include "core/cuda/sums.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+// dz = dy f'(z), and the sums of dz over the rows, in one visit of each element. dz is optional.
+template <class T>
+struct BiasActivation {
+  const T *dy, *z;  // z is null for no activation
+  Unary f;
+  Out dz;
+  size_t width;
+  __device__ float slope(size_t i) const {
+    const float slope = to_float(dy[i]);
+    return z ? slope * derivative_of(f, to_float(z[i])) : slope;
+  }
+  __device__ void operator()(size_t row, size_t column, float (&sum)[1]) const {
+    const size_t i = row * width + column;
+    const float value = slope(i);
+    if (dz.data) dz.write(i, value);
+    sum[0] += value;
+  }
+};
+
+template <class T>
+struct ActivationBackward : Each {
+  BiasActivation<T> a;
+  __device__ void operator()(size_t i) const { a.dz.write(i, a.slope(i)); }
+};
+
+template <class T>
+struct SwigluForward : Each {
+  const T* x;
+  size_t width;
+  T* y;
+  __device__ void operator()(size_t i) const {
+    const size_t at = i / width * 2 * width + i % width;
+    const float a = to_float(x[at]);
+    y[i] = from_float<T>(a * sigmoid(a) * to_float(x[at + width]));
+  }
+};
+
+// y = silu(a) b: da = dy b silu'(a), db = dy silu(a).
+template <class T>
+struct SwigluBackward : Each {
+  const T *dy, *x;
+  size_t width;
+  Out dx;
+  __device__ void operator()(size_t i) const {
+    const size_t at = i / width * 2 * width + i % width;
+    const float a = to_float(x[at]), b = to_float(x[at + width]), d = to_float(dy[i]);
+    const float s = sigmoid(a);
+    dx.write(at, d * b * (s * (1 + a * (1 - s))));
+    dx.write(at + width, d * (a * s));
+  }
+};
+
+}  // namespace
+
+void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    Activation activation, const Tensor& z, const Tensor& y) {
+  const int64_t N = x.dim(0), I = x.dim(1), O = weight.dim(0);
+  const bool active = activation != Activation::none;
+  const Tensor& sums = active && z.defined() ? z : y;
+  const int64_t ld = std::max<int64_t>(I, 1);
+  check(I > 0, "linear: on a GPU needs at least one input channel");
+  Gemm g{N, O, I, false, true, ld, ld, std::max<int64_t>(O, 1)};
+  g.bias = bias;
+  gemm(g, x, weight, sums);
+  if (active) unary_forward(sums, y, unary_of(activation));
+}
+
+void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation activation,
+                              const Tensor& dz, const Destination& dbias) {
+  if (!dz.defined() && !dbias) return;
+  const int64_t O = dy.dim(-1), N = O ? dy.numel() / O : 0;
+  dispatch("linear", dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const BiasActivation<T> a{in<T>(dy), activation == Activation::none ? nullptr : in<T>(z),
+                              unary_of(activation), dz.defined() ? Out(dz) : Out(),
+                              static_cast<size_t>(O)};
+    if (dbias)
+      Sums<1>({1, N, O}, a).join(0, dbias);
+    else
+      each(dy.numel(), ActivationBackward<T>{{}, a});
+  });
+}
+
+void swiglu_forward(const Tensor& x, const Tensor& y) {
+  dispatch("swiglu", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(y.numel(), SwigluForward<T>{{}, in<T>(x), static_cast<size_t>(y.dim(-1)), out<T>(y)});
+  });
+}
+
+void swiglu_backward(const Tensor& dy, const Tensor& x, const Destination& dx) {
+  dispatch("swiglu", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(dy.numel(),
+         SwigluBackward<T>{{}, in<T>(dy), in<T>(x), static_cast<size_t>(dy.dim(-1)), dx});
+  });
+}
+
+}  // namespace tapeformer::kernels::cuda

@@ -1,0 +1,150 @@
+// Reductions: sum, maximum, sum of squares.
+#include "core/cuda/sums.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+template <class T>
+struct SumBackward : Each {
+  const T* dy;
+  size_t n, inner;
+  float scale;
+  Out dx;
+  __device__ void operator()(size_t i) const {
+    dx.write(i, scale * to_float(dy[i / (n * inner) * inner + i % inner]));
+  }
+};
+
+// One thread for each result: the first place of the largest value; NaN wins over all numbers.
+template <class T>
+struct MaxForward : Each {
+  const T* x;
+  size_t n, inner;
+  T* y;
+  int32_t* index;
+  __device__ void operator()(size_t i) const {
+    const T* column = x + i / inner * n * inner + i % inner;
+    float best = to_float(column[0]);
+    size_t place = 0;
+    for (size_t k = 1; k < n; ++k) {
+      const float value = to_float(column[k * inner]);
+      if (value > best || (value != value && best == best)) best = value, place = k;
+    }
+    y[i] = from_float<T>(best);
+    index[i] = static_cast<int32_t>(place);
+  }
+};
+
+template <class T>
+struct MaxBackward : Each {
+  const T* dy;
+  const int32_t* index;
+  size_t n, inner;
+  Out dx;
+  __device__ void operator()(size_t i) const {
+    const size_t result = i / (n * inner) * inner + i % inner;
+    const bool here = static_cast<size_t>(index[result]) == i / inner % n;
+    dx.write(i, here ? to_float(dy[result]) : 0);
+  }
+};
+
+constexpr unsigned square_threads = 256;
+constexpr int64_t square_chunk = 16384;
+
+// partial [chunks]: the sum of x^2 over each chunk, in f64.
+template <class T>
+__global__ void __launch_bounds__(square_threads)
+    sum_of_squares_kernel(const T* x, size_t n, double* partial) {
+  SHARED(double, part, [square_threads]);
+  const size_t begin = size_t{blockIdx.x} * square_chunk;
+  const size_t end = begin + square_chunk < n ? begin + square_chunk : n;
+  double sum = 0;
+  for (size_t i = begin + threadIdx.x; i < end; i += square_threads) {
+    const double value = to_float(x[i]);
+    sum += value * value;
+  }
+  part[threadIdx.x] = sum;
+  for (unsigned step = square_threads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) part[threadIdx.x] += part[threadIdx.x + step];
+  }
+  if (threadIdx.x == 0) partial[blockIdx.x] = part[0];
+}
+
+// y [1] = the sum of all partial sums, by one block.
+__global__ void __launch_bounds__(square_threads)
+    join_squares_kernel(const double* partial, size_t n, Out y) {
+  SHARED(double, part, [square_threads]);
+  double sum = 0;
+  for (size_t i = threadIdx.x; i < n; i += square_threads) sum += partial[i];
+  part[threadIdx.x] = sum;
+  for (unsigned step = square_threads / 2; step > 0; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) part[threadIdx.x] += part[threadIdx.x + step];
+  }
+  if (threadIdx.x == 0) y.write(0, static_cast<float>(part[0]));
+}
+
+}  // namespace
+
+void sum_forward(const Tensor& x, int dim, double scale, const Destination& y) {
+  const Around around(x.shape(), dim);
+  sum_middle(x, around.outer, around.n, around.inner, scale, y);
+}
+
+void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx) {
+  const Around around(dx.tensor.shape(), dim);
+  dispatch("sum", dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(dx.tensor.numel(), SumBackward<T>{{},
+                                           in<T>(dy),
+                                           static_cast<size_t>(around.n),
+                                           static_cast<size_t>(around.inner),
+                                           static_cast<float>(scale),
+                                           dx});
+  });
+}
+
+void max_forward(const Tensor& x, int dim, const Tensor& y, const Tensor& index) {
+  const Around around(x.shape(), dim);
+  dispatch("max", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(y.numel(), MaxForward<T>{{},
+                                  in<T>(x),
+                                  static_cast<size_t>(around.n),
+                                  static_cast<size_t>(around.inner),
+                                  out<T>(y),
+                                  out<int32_t>(index)});
+  });
+}
+
+void max_backward(const Tensor& dy, const Tensor& index, int dim, const Destination& dx) {
+  const Around around(dx.tensor.shape(), dim);
+  dispatch("max", dy.dtype(), [&](auto type) {
+    using T = decltype(type);
+    each(dx.tensor.numel(), MaxBackward<T>{{},
+                                           in<T>(dy),
+                                           in<int32_t>(index),
+                                           static_cast<size_t>(around.n),
+                                           static_cast<size_t>(around.inner),
+                                           dx});
+  });
+}
+
+void sum_of_squares(const Tensor& x, const Tensor& y) {
+  const int64_t chunks = (x.numel() + square_chunk - 1) / square_chunk;
+  const Tensor partial = Tensor::empty({chunks}, DType::f64, Device::cuda);
+  dispatch("sum_of_squares", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if (chunks)
+      launch<sum_of_squares_kernel<T>>(static_cast<unsigned>(chunks), square_threads, 0, stream(),
+                                       in<T>(x), static_cast<size_t>(x.numel()),
+                                       out<double>(partial));
+  });
+  launch<join_squares_kernel>(1, square_threads, 0, stream(), in<double>(partial),
+                              static_cast<size_t>(chunks), Out(y));
+}
+
+}  // namespace tapeformer::kernels::cuda

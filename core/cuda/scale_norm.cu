@@ -1,0 +1,85 @@
+// ScaleNorm: rows brought to one length, with a single gain.
+#include "core/cuda/row.cuh"
+
+namespace tapeformer::kernels::cuda {
+namespace {
+
+using namespace tapeformer::cuda;
+
+template <class Row, class T>
+__global__ void __launch_bounds__(Row::block)
+    scale_norm_forward_kernel(const T* x, size_t rows, int C, In g, float smallest, T* y,
+                              Out rnorm) {
+  const size_t n = Row::first_row();
+  if (n >= rows) return;  // a whole warp, and warps do not wait for each other here
+  float s[Row::items];
+  float square = 0;
+  Row::for_each(C, [&](int k, int i) {
+    s[k] = to_float(x[n * C + i]);
+    square += s[k] * s[k];
+  });
+  const float r = 1 / fmaxf(sqrtf(Row::sum(square)), smallest), gain = g.read(0);
+  Row::for_each(C, [&](int k, int i) { y[n * C + i] = from_float<T>(gain * (s[k] * r)); });
+  if (Row::thread() == 0) rnorm.write(n, r);
+}
+
+// y = g u with u = x / |x|: du = (dx - u (u . dx)) / |x|, which turns dy into
+//   dx = g / |x| (dy - u (u . dy)), dg = dy . u.
+// Where |x| < epsilon the divisor is constant, so the second term is missing.
+template <class Row, class T>
+__global__ void __launch_bounds__(Row::block)
+    scale_norm_backward_kernel(const T* dy, const T* x, size_t rows, int C, In g, float largest,
+                               In rnorm, Out dx, float* along_rows) {
+  const size_t n = Row::first_row();
+  if (n >= rows) return;
+  float s[Row::items], d[Row::items];
+  float along = 0;
+  Row::for_each(C, [&](int k, int i) {
+    s[k] = to_float(x[n * C + i]);
+    d[k] = to_float(dy[n * C + i]);
+    along += s[k] * d[k];
+  });
+  const float r = rnorm.read(n);
+  along = r * Row::sum(along);
+  if (Row::thread() == 0) along_rows[n] = along;
+  if (!dx.data) return;
+  const float factor = g.read(0) * r, back = r < largest ? along * r : 0;
+  Row::for_each(C, [&](int k, int i) { dx.write(n * C + i, factor * (d[k] - s[k] * back)); });
+}
+
+}  // namespace
+
+void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const Tensor& y,
+                        const Tensor& rnorm) {
+  const int64_t N = rnorm.numel(), C = x.dim(-1);
+  if (N == 0) return;
+  dispatch("scale_norm", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    dispatch_row("scale_norm", C, [&](auto layout) {
+      using Row = decltype(layout);
+      launch<scale_norm_forward_kernel<Row, T>>(
+          blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(x), static_cast<size_t>(N),
+          static_cast<int>(C), In(g), static_cast<float>(epsilon), out<T>(y), Out(rnorm));
+    });
+  });
+}
+
+void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, double epsilon,
+                         const Tensor& rnorm, const Destination& dx, const Destination& dg) {
+  const int64_t N = rnorm.numel(), C = x.dim(-1);
+  const Tensor along = Tensor::empty({N}, DType::f32, Device::cuda);
+  dispatch("scale_norm", x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if (N == 0) return;
+    dispatch_row("scale_norm", C, [&](auto layout) {
+      using Row = decltype(layout);
+      launch<scale_norm_backward_kernel<Row, T>>(
+          blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(dy), in<T>(x),
+          static_cast<size_t>(N), static_cast<int>(C), In(g), static_cast<float>(1 / epsilon),
+          In(rnorm), Out(dx), out<float>(along));
+    });
+  });
+  if (dg) sum_middle(along, 1, N, 1, 1, dg);
+}
+
+}  // namespace tapeformer::kernels::cuda

@@ -1,0 +1,140 @@
+// Element-wise, broadcasting, random and shape kernels on CUDA against the CPU in double.
+#include "kernel_check.h"
+
+using namespace tapeformer;
+
+namespace {
+constexpr int64_t odd = 1037;  // several blocks, the last one not full
+}
+
+TEST_CASE("cuda_unary_functions_and_their_gradients") {
+  using kernels::Unary;
+  for (const Unary f : {Unary::exp, Unary::log, Unary::sqrt, Unary::tanh, Unary::sigmoid,
+                        Unary::relu, Unary::gelu, Unary::gelu_tanh, Unary::silu}) {
+    const bool positive = f == Unary::log || f == Unary::sqrt;
+    const Tensor x = positive ? uniform_tensor({odd}, 0.3, 3, 1) : random_tensor({odd}, 1);
+    const Tensor y = Tensor::empty({odd}, DType::f64);
+    kernels::unary_forward(x, y, f);
+    check_kernel("unary", {x}, {{Shape{odd}, false}}, [&](const Inputs& in, const Outputs& out) {
+      kernels::unary_forward(in[0], out[0].tensor, f);
+    });
+    check_kernel("unary_backward", {random_tensor({odd}, 2), x, y}, {Shape{odd}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::unary_backward(in[0], in[1], in[2], f, out[0]);
+                 });
+  }
+}
+
+TEST_CASE("cuda_affine_powers_and_copies") {
+  const Tensor x = uniform_tensor({odd}, 0.5, 2, 1), dy = random_tensor({odd}, 2);
+  check_kernel("affine", {x}, {Shape{odd}}, [](const Inputs& in, const Outputs& out) {
+    kernels::affine(in[0], -1.5, 0.25, out[0]);
+  });
+  for (const double exponent : {0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, -2.0, 1.7}) {
+    check_kernel("power", {x}, {{Shape{odd}, false}}, [&](const Inputs& in, const Outputs& out) {
+      kernels::power_forward(in[0], exponent, out[0].tensor);
+    });
+    check_kernel(
+        "power_backward", {dy, x}, {Shape{odd}},
+        [&](const Inputs& in, const Outputs& out) {
+          kernels::power_backward(in[0], in[1], exponent, out[0]);
+        },
+        3e-5);
+  }
+  check_kernel("copy", {x}, {{Shape{odd}, false}, {Shape{odd}, DType::f32}},
+               [](const Inputs& in, const Outputs& out) {
+                 kernels::copy(in[0], out[0].tensor);
+                 kernels::copy(in[0], out[1].tensor);
+               });
+  check_kernel("fill", {}, {{Shape{odd}, false}},
+               [](const Inputs&, const Outputs& out) { kernels::fill(out[0].tensor, 1.25); });
+  const Tensor whole = random_indices(odd, 100, 3);
+  check_kernel("integers", {whole}, {{Shape{odd}, DType::i32}, {Shape{odd}, false}},
+               [](const Inputs& in, const Outputs& out) {
+                 kernels::copy(in[0], out[0].tensor);
+                 kernels::copy(in[0], out[1].tensor);
+               });
+}
+
+TEST_CASE("cuda_binary_operations_under_broadcasting") {
+  using kernels::Binary;
+  struct Shapes {
+    Shape a, b, y;
+  };
+  const Shapes all[] = {{{odd}, {odd}, {odd}},
+                        {{5, 7, 33}, {33}, {5, 7, 33}},
+                        {{5, 1, 3}, {7, 1}, {5, 7, 3}},
+                        {{}, {3, 5}, {3, 5}},
+                        {{2, 1, 3, 1, 2}, {1, 4, 1, 5, 2}, {2, 4, 3, 5, 2}}};
+  for (const Shapes& shapes : all)
+    for (const Binary op : {Binary::add, Binary::sub, Binary::mul, Binary::div, Binary::pow}) {
+      const Tensor a = uniform_tensor(shapes.a, 0.5, 2, 1), b = uniform_tensor(shapes.b, 0.5, 2, 2);
+      const Tensor dy = random_tensor(shapes.y, 3);
+      check_kernel("binary", {a, b}, {{shapes.y, false}},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::binary_forward(in[0], in[1], op, out[0].tensor);
+                   });
+      check_kernel(
+          "binary_backward", {dy, a, b}, {shapes.a, shapes.b},
+          [&](const Inputs& in, const Outputs& out) {
+            kernels::binary_backward(in[0], in[1], in[2], op, true, out[0]);
+            kernels::binary_backward(in[0], in[1], in[2], op, false, out[1]);
+          },
+          3e-5);
+    }
+}
+
+TEST_CASE("cuda_where_chooses_and_sends_gradients_back") {
+  const Tensor condition = random_indices(7 * 33, 2, 1).view({7, 33});
+  const Tensor a = random_tensor({5, 7, 33}, 2), b = random_tensor({33}, 3);
+  check_kernel("where", {condition, a, b}, {{Shape{5, 7, 33}, false}},
+               [](const Inputs& in, const Outputs& out) {
+                 kernels::where_forward(in[0], in[1], in[2], out[0].tensor);
+               });
+  check_kernel("where_backward", {condition, random_tensor({5, 7, 33}, 4)},
+               {Shape{5, 7, 33}, Shape{33}}, [](const Inputs& in, const Outputs& out) {
+                 kernels::where_backward(in[1], in[0], true, out[0]);
+                 kernels::where_backward(in[1], in[0], false, out[1]);
+               });
+}
+
+TEST_CASE("cuda_draws_the_random_numbers_of_the_cpu") {
+  const RandomKey key{.seed = 5, .purpose = Purpose::dropout, .step = 3, .operation = 2};
+  check_kernel(
+      "dropout", {random_tensor({odd}, 1)}, {Shape{odd}},
+      [&](const Inputs& in, const Outputs& out) { kernels::dropout(in[0], 0.3, key, out[0]); });
+  check_kernel("fill_normal", {}, {{Shape{odd}, false}}, [&](const Inputs&, const Outputs& out) {
+    kernels::fill_normal(out[0].tensor, 1, 2, key);
+  });
+  check_kernel("fill_uniform", {}, {{Shape{odd}, false}}, [&](const Inputs&, const Outputs& out) {
+    kernels::fill_uniform(out[0].tensor, -1, 2, key);
+  });
+}
+
+TEST_CASE("cuda_permutes_and_slices") {
+  const Tensor x = random_tensor({3, 5, 7, 2}, 1);
+  const std::vector<std::vector<int>> orders = {{0, 2, 1, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}};
+  for (const std::vector<int>& order : orders) {
+    Shape shape;
+    for (const int dim : order) shape.push_back(x.dim(dim));
+    check_kernel("permute", {x}, {shape}, [&](const Inputs& in, const Outputs& out) {
+      kernels::permute(in[0], order, out[0]);
+    });
+  }
+  for (const int dim : {0, 2, 3}) {
+    const int64_t n = x.dim(dim), start = n / 3, count = n - start - (n > 2);
+    const Shape part = x.shape().with(dim, count);
+    check_kernel("slice_read", {x}, {part}, [&](const Inputs& in, const Outputs& out) {
+      kernels::slice_read(in[0], dim, start, out[0]);
+    });
+    check_kernel("slice_backward", {random_tensor(part, 2)}, {x.shape()},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::slice_backward(in[0], dim, start, out[0]);
+                 });
+    check_kernel("slice_write", {random_tensor(part, 2)}, {x.shape()},
+                 [&](const Inputs& in, const Outputs& out) {
+                   if (!out[0].accumulate) out[0].tensor.fill(3);
+                   kernels::slice_write(in[0], dim, start, out[0]);
+                 });
+  }
+}

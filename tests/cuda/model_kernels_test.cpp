@@ -1,0 +1,192 @@
+// Products, linear layers, attention, embedding, loss and optimizer steps on CUDA against the CPU in
+// double.
+#include "kernel_check.h"
+
+using namespace tapeformer;
+
+namespace {
+const Tensor none;  // not given
+}
+
+TEST_CASE("cuda_products_of_all_forms") {
+  const int64_t m = 33, n = 17, k = 31;
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      for (const int form : {0, 1, 2, 3}) {  // both plain, both batched, only a, only b
+        const Shape plain_a = ta ? Shape{k, m} : Shape{m, k};
+        const Shape plain_b = tb ? Shape{n, k} : Shape{k, n};
+        const Shape a = form == 0 || form == 3 ? plain_a : Shape{2, 3, plain_a[0], plain_a[1]};
+        const Shape b = form == 0 || form == 2 ? plain_b : Shape{2, 3, plain_b[0], plain_b[1]};
+        const Shape c = form == 0 ? Shape{m, n} : Shape{2, 3, m, n};
+        INFO("transposed " << ta << tb << ", form " << form);
+        check_kernel(
+            "matmul", {random_tensor(a, 1), random_tensor(b, 2)}, {c},
+            [&](const Inputs& in, const Outputs& out) {
+              kernels::matmul(in[0], ta, in[1], tb, 0.5, out[0]);
+            },
+            2e-5);
+      }
+}
+
+TEST_CASE("cuda_linear_layers_and_their_gradients") {
+  using kernels::Activation;
+  const int64_t N = 37, I = 19, O = 45;
+  const Tensor x = random_tensor({N, I}, 1), weight = random_tensor({O, I}, 2);
+  const Tensor bias = random_tensor({O}, 3), dy = random_tensor({N, O}, 4);
+  for (const Activation f : {Activation::none, Activation::relu, Activation::gelu,
+                             Activation::gelu_tanh, Activation::silu}) {
+    const bool active = f != Activation::none;
+    check_kernel("linear", {x, weight, bias}, {{Shape{N, O}, false}, {Shape{N, O}, false}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::linear_forward(in[0], in[1], in[2], f,
+                                           active ? out[0].tensor : Tensor{}, out[1].tensor);
+                   if (!active) out[0].tensor.fill(0);
+                 },
+                 {2e-5, active ? 2.0 : 0.0});
+    check_kernel("linear_without_z", {x, weight}, {{Shape{N, O}, false}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::linear_forward(in[0], in[1], none, f, none, out[0].tensor);
+                 },
+                 {2e-5, active ? 2.0 : 0.0});
+    check_kernel("bias_activation_backward", {dy, random_tensor({N, O}, 5)},
+                 {{Shape{N, O}, false}, Shape{O}}, [&](const Inputs& in, const Outputs& out) {
+                   if (!active) out[0].tensor.fill(0);
+                   kernels::bias_activation_backward(in[0], in[1], f,
+                                                     active ? out[0].tensor : Tensor{}, out[1]);
+                 });
+  }
+  check_kernel(
+      "swiglu", {random_tensor({N, 2 * O}, 1)}, {{Shape{N, O}, false}},
+      [](const Inputs& in, const Outputs& out) { kernels::swiglu_forward(in[0], out[0].tensor); });
+  check_kernel(
+      "swiglu_backward", {dy, random_tensor({N, 2 * O}, 1)}, {Shape{N, 2 * O}},
+      [](const Inputs& in, const Outputs& out) { kernels::swiglu_backward(in[0], in[1], out[0]); });
+}
+
+namespace {
+
+struct AttentionCase {
+  kernels::AttentionShape shape;
+  Tensor lengths;
+};
+
+// q, k and v packed into rows of one tensor [B, T, (H + 2 KV) D], as a layer packs them.
+void check_attention(const AttentionCase& c) {
+  const kernels::AttentionShape& s = c.shape;
+  const int64_t D = s.head_size, q_width = s.heads * D, kv_width = s.kv_heads * D;
+  const Shape q_shape{s.batch, s.queries, q_width}, kv_shape{s.batch, s.keys, 2 * kv_width};
+  const auto queries = [=](const Tensor& x, bool accumulate = false) {
+    return Heads{x, 0, s.queries * q_width, q_width, accumulate};
+  };
+  const auto keys = [=](const Tensor& x, int64_t part, bool accumulate = false) {
+    return Heads{x, part * kv_width, s.keys * 2 * kv_width, 2 * kv_width, accumulate};
+  };
+  const Tensor q = random_tensor(q_shape, 1), kv = random_tensor(kv_shape, 2);
+  const Tensor out = Tensor::empty(q_shape, DType::f64);
+  const Tensor lse = Tensor::empty({s.batch, s.heads, s.queries}, DType::f64);
+  kernels::attention_forward(queries(q), keys(kv, 0), keys(kv, 1), c.lengths, s, out, lse);
+  check_kernel("attention", {q, kv, c.lengths}, {{q_shape, false}, {lse.shape(), DType::f32}},
+               [&](const Inputs& in, const Outputs& out) {
+                 kernels::attention_forward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
+                                            s, out[0].tensor, out[1].tensor);
+               });
+  check_kernel(
+      "attention_backward", {q, kv, c.lengths, out, {lse, true}, random_tensor(q_shape, 3)},
+      {q_shape, kv_shape},
+      [&](const Inputs& in, const Outputs& out) {
+        const bool adds = out[0].accumulate;
+        kernels::attention_backward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2], s, in[3],
+                                    in[4], in[5], queries(out[0].tensor, adds),
+                                    keys(out[1].tensor, 0, adds), keys(out[1].tensor, 1, adds));
+      },
+      1e-3);
+}
+
+kernels::AttentionShape attention_shape(int64_t T, int64_t S, int64_t H, int64_t KV, int64_t D,
+                                        bool causal, bool alibi = false) {
+  return {2, T, S, H, KV, D, causal, alibi, 1 / std::sqrt(static_cast<double>(D))};
+}
+
+}  // namespace
+
+TEST_CASE("cuda_attention_and_its_gradients") {
+  check_attention({attention_shape(33, 33, 3, 3, 5, true), {}});
+  check_attention({attention_shape(31, 70, 2, 2, 16, false), {}});
+  check_attention({attention_shape(40, 65, 4, 2, 33, true), Tensor::from<int32_t>({65, 20})});
+  check_attention({attention_shape(70, 33, 3, 1, 8, true, true), {}});  // early queries see nothing
+  check_attention({attention_shape(5, 40, 2, 2, 65, false), Tensor::from<int32_t>({40, 0})});
+  check_attention({attention_shape(3, 34, 1, 1, 129, true), {}});
+}
+
+TEST_CASE("cuda_rotary_positions") {
+  for (const bool inverse : {false, true})
+    check_kernel("rotary", {random_tensor({2, 9, 37}, 1)}, {Shape{2, 9, 37}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::rotary(in[0], 3, 10, 1000, 10000, inverse, out[0]);
+                 });
+}
+
+TEST_CASE("cuda_embedding_gradients_sum_over_equal_indices") {
+  const int64_t N = 2100, V = 37, C = 131;             // three chunks, two slices of columns
+  const Tensor indices = random_indices(N, V - 3, 1);  // the last rows of the table are not used
+  check_kernel("embedding", {random_tensor({V, C}, 2), indices}, {{Shape{N, C}, false}},
+               [](const Inputs& in, const Outputs& out) {
+                 kernels::embedding_forward(in[0], in[1], out[0].tensor);
+               });
+  check_kernel("embedding_backward", {random_tensor({N, C}, 3), indices}, {Shape{V, C}},
+               [](const Inputs& in, const Outputs& out) {
+                 kernels::embedding_backward(in[0], in[1], out[0]);
+               });
+}
+
+TEST_CASE("cuda_cross_entropy_and_its_gradient") {
+  for (const int64_t V : {5, 65, 1030})
+    for (const double smoothing : {0.0, 0.1}) {
+      const int64_t N = 9;
+      const Tensor targets = random_indices(N, static_cast<int32_t>(V), 1);
+      targets.data<int32_t>()[3] = -1;
+      const Tensor count = Tensor::full({1}, N - 1, DType::f64);
+      check_kernel("count_targets", {targets}, {{Shape{1}, DType::f32}},
+                   [](const Inputs& in, const Outputs& out) {
+                     kernels::count_targets(in[0], -1, out[0].tensor);
+                   });
+      check_kernel("cross_entropy", {random_tensor({N, V}, 2), targets, {count, true}},
+                   {{Shape{N}, false}, {Shape{N, V}, false}, {Shape{N}, false}},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::cross_entropy(in[0], in[1], in[2], -1, smoothing, out[0].tensor,
+                                            out[1].tensor);
+                     kernels::cross_entropy(in[0], in[1], in[2], -1, smoothing, out[2].tensor,
+                                            none);
+                     // In place: the gradient may take the logits' memory.
+                     const Tensor own = in[0].clone();
+                     kernels::cross_entropy(own, in[1], in[2], -1, smoothing, out[0].tensor, own);
+                     out[1].tensor.copy_from(own);
+                   });
+    }
+}
+
+TEST_CASE("cuda_optimizer_steps") {
+  const int64_t n = 1037;
+  const Tensor factor = Tensor::full({1}, 0.5, DType::f64);
+  const std::vector<Argument> arguments = {{random_tensor({n}, 1), true},
+                                           random_tensor({n}, 2),
+                                           {factor, true},
+                                           {random_tensor({n}, 3), true},
+                                           {uniform_tensor({n}, 0, 1, 4), true}};
+  const auto state = [](const Tensor& from, const Tensor& to) {
+    to.copy_from(from);
+    return to;
+  };
+  const Result f32(Shape{n}, DType::f32);
+  const kernels::AdamWStep step{1e-2, 0.9, 0.99, 1e-8, 0.1, 0.3, 0.05};
+  check_kernel("adamw", arguments, {f32, f32, f32}, [&](const Inputs& in, const Outputs& out) {
+    kernels::adamw_step(state(in[0], out[0].tensor), in[1], in[2], state(in[3], out[1].tensor),
+                        state(in[4], out[2].tensor), step);
+  });
+  for (const double momentum : {0.0, 0.9})
+    check_kernel("sgd", arguments, {f32, f32}, [&](const Inputs& in, const Outputs& out) {
+      const Tensor velocity = state(in[3], out[1].tensor);
+      kernels::sgd_step(state(in[0], out[0].tensor), in[1], in[2],
+                        momentum > 0 ? velocity : Tensor{}, 0.1, momentum, 0.01);
+    });
+}
