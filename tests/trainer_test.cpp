@@ -275,7 +275,8 @@ TEST_CASE("a_weight_that_is_not_finite_is_named") {
   for (const NamedTensor& entry : named_parameters(model))
     if (entry.name == "final_norm.weight") entry.tensor.data<float>()[0] = NAN;
   const Batch batch = run.corpus->training_batch(0);
-  CHECK_THAT(first_operation_not_finite(model, batch, {}),
+  const auto loss = [&] { return model.loss(batch.inputs, batch.targets); };
+  CHECK_THAT(first_operation_not_finite(model, loss, {}),
              ContainsSubstring("'final_norm.weight' itself"));
 }
 

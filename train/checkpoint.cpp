@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/kernels.h"
 #include "train/files.h"
 #include "train/format.h"
 #include "train/safetensors.h"
@@ -158,7 +159,9 @@ void save_checkpoint(const fs::path& folder, const ModelFile& description, Modul
                     {"evaluations_without_gain", std::to_string(state.evaluations_without_gain)},
                     {"loss_scale", shortest(state.loss_scale.value)},
                     {"loss_scale_good_steps", std::to_string(state.loss_scale.good_steps)},
-                    {"skipped_steps", std::to_string(state.loss_scale.skipped)}});
+                    {"skipped_steps", std::to_string(state.loss_scale.skipped)},
+                    {"evaluations", std::to_string(state.evaluations)},
+                    {"seconds", shortest(state.seconds)}});
   ModelFile at_this_step = description;
   at_this_step.step = state.step;
   save_model(folder / model_name, at_this_step, model);  // from here on this checkpoint counts
@@ -177,6 +180,10 @@ void remove_checkpoint(const fs::path& folder) {
   check(!error, "checkpoint: cannot remove ", (folder / model_name).string(), ": ",
         error.message());
   fs::remove(folder / "best.safetensors", error);
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("recent-") && name.ends_with(".safetensors")) fs::remove(entry, error);
+  }
   remove_training_files(folder);
   remove_stray_temporaries(folder);
 }
@@ -190,6 +197,26 @@ void load_model(const fs::path& folder_or_file, Module& model) {
   load_tensors(file, tensors_of(model),
                "comes from another configuration than this model (same sizes, names and dtype are "
                "needed; the file holds its configuration):");
+}
+
+void load_average(const std::vector<fs::path>& files, Module& model) {
+  check(!files.empty(), "checkpoint: no files to average");
+  std::vector<Tensor> sums;
+  for (const fs::path& file : files) {
+    load_model(file, model);
+    size_t i = 0;
+    for (const NamedTensor& entry : named_tensors(model)) {
+      if (!is_floating(entry.tensor.dtype())) continue;
+      if (i == sums.size()) sums.push_back(Tensor::zeros(entry.tensor.shape(), DType::f64));
+      const Tensor wide = sums[i].empty_like();
+      wide.copy_from(entry.tensor);
+      kernels::affine(wide, 1.0 / static_cast<double>(files.size()), 0.0,
+                      Destination{sums[i++], true});
+    }
+  }
+  size_t i = 0;
+  for (const NamedTensor& entry : named_tensors(model))
+    if (is_floating(entry.tensor.dtype())) entry.tensor.copy_from(sums[i++]);
 }
 
 TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
@@ -207,6 +234,8 @@ TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
   read_number(file, "best_loss", state.best_loss);
   read_number(file, "best_step", state.best_step);
   read_number(file, "evaluations_without_gain", state.evaluations_without_gain);
+  if (file.metadata().contains("evaluations")) read_number(file, "evaluations", state.evaluations);
+  if (file.metadata().contains("seconds")) read_number(file, "seconds", state.seconds);
   if (file.metadata().contains("loss_scale")) {  // files of earlier versions have none
     read_number(file, "loss_scale", state.loss_scale.value);
     read_number(file, "loss_scale_good_steps", state.loss_scale.good_steps);

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "layers/module.h"
 #include "optim/loss_scale.h"
@@ -37,10 +38,12 @@ struct TrainingState {
   int64_t step = 0;
   int64_t optimizer_steps = 0;  // save_checkpoint takes it from the optimizer
   uint64_t seed = 0;
-  double best_loss = std::numeric_limits<double>::infinity();
+  double best_loss = std::numeric_limits<double>::infinity();  // what evaluations are judged by
   int64_t best_step = 0;
   int64_t evaluations_without_gain = 0;
-  LossScale loss_scale{};  // of a model in f16
+  int64_t evaluations = 0;  // whose weights were kept for a mean
+  double seconds = 0;       // that the run took so far
+  LossScale loss_scale{};   // of a model in f16
 };
 
 /// Saves a checkpoint of step state.step, which replaces the folder's former one. Creates the
@@ -60,6 +63,9 @@ ModelFile read_model_file(const std::filesystem::path& folder_or_file);
 /// Fills every tensor of the model. Throws, leaving the model as it is, when names, shapes or
 /// dtypes differ.
 void load_model(const std::filesystem::path& folder_or_file, Module& model);
+/// Fills the model with the mean of the files' weights, which are those of one model; of integers,
+/// with the last file's.
+void load_average(const std::vector<std::filesystem::path>& files, Module& model);
 /// Restores the optimizer and returns the rest of the state that belongs to the folder's model
 /// file.
 TrainingState load_training(const std::filesystem::path& folder, Optimizer& optimizer);

@@ -71,6 +71,15 @@ void write_curves(const std::filesystem::path& folder, const std::vector<Metrics
     loss.levels.push_back({"entropy of the source " + fixed(*perfect_loss, 4), *perfect_loss});
   figure.add(std::move(loss));
 
+  if (Line line = line_of(metrics, &Metrics::val_bleu); !line.y.empty()) {
+    Panel bleu{.title = "BLEU", .y_label = "BLEU", .height = 200};
+    line.label = "validation (last " + fixed(line.y.back(), 2) + ")";
+    line.style = 1;
+    line.markers = line.y.size() <= 60;
+    bleu.lines.push_back(std::move(line));
+    figure.add(std::move(bleu));
+  }
+
   Panel rate{.title = "Learning rate", .y_label = "rate", .height = 120};
   rate.lines.push_back(line_of(metrics, &Metrics::lr));
   figure.add(std::move(rate));

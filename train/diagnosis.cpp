@@ -37,7 +37,8 @@ std::string first_tensor_not_finite(Module& module) {
   return "";
 }
 
-std::string first_operation_not_finite(GPT& model, const Batch& batch, const RandomKey& key) {
+std::string first_operation_not_finite(Module& model, const std::function<Tensor()>& loss,
+                                       const RandomKey& key) {
   const std::string tensor = first_tensor_not_finite(model);
   if (!tensor.empty()) return "'" + tensor + "' itself is not finite";
   const RandomScope random(key);
@@ -52,7 +53,7 @@ std::string first_operation_not_finite(GPT& model, const Batch& batch, const Ran
         found << "the first operation whose output is not finite is '" << operation << "' (number "
               << count << " of the forward pass, shape " << output.shape() << ")";
   };
-  model.loss(batch.inputs, batch.targets, {.training = true, .lengths = batch.lengths});
+  loss();
   return found.tellp() == 0 ? "every operation's output is finite" : found.str();
 }
 

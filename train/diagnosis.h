@@ -1,6 +1,7 @@
 // Finding out what is wrong with a model that does not train.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace tapeformer {
 std::string first_tensor_not_finite(Module& module);
 /// Runs the forward pass again and names the first operation whose output is not finite, its place
 /// in the order of operations, and the shape.
-std::string first_operation_not_finite(GPT& model, const Batch& batch, const RandomKey& key);
+std::string first_operation_not_finite(Module& model, const std::function<Tensor()>& loss,
+                                       const RandomKey& key);
 /// Names the first parameter, in the order of the model, whose gradient is not finite.
 std::string first_gradient_not_finite(const Parameters& parameters);
 

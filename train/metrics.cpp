@@ -30,7 +30,8 @@ constexpr Field fields[] = {{"train_loss", &Metrics::train_loss},
                             {"val_loss", &Metrics::val_loss},
                             {"lr", &Metrics::lr},
                             {"grad_norm", &Metrics::grad_norm},
-                            {"tokens_per_second", &Metrics::tokens_per_second}};
+                            {"tokens_per_second", &Metrics::tokens_per_second},
+                            {"val_bleu", &Metrics::val_bleu}};
 
 struct ObjectField {
   const char* name;

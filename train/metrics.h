@@ -19,6 +19,7 @@ struct Metrics {
   int64_t step = 0;
   std::optional<double> train_loss = {}, val_loss = {}, lr = {}, grad_norm = {};
   std::optional<double> tokens_per_second = {};
+  std::optional<double> val_bleu = {};
   // The profile by layer (profile.h); empty: absent.
   std::vector<double> stream_rms = {};          ///< [1.5,2.1,...]
   std::vector<NamedValue> gradient_norms = {};  ///< {"blocks.0.norm1.weight":0.1,...}

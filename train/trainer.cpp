@@ -22,27 +22,22 @@ namespace {
 
 }  // namespace
 
-StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
-                         const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
+StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
+                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
                          double max_norm, uint64_t seed, LossScale* loss_scale) {
   const double scale = loss_scale ? loss_scale->value : 1;
-  std::vector<Batch> batches;
   StepResult result;
-  for (int64_t i = 0; i < accumulate; ++i) {
-    batches.push_back(corpus.training_batch(step, i));
-    result.tokens += batches.back().tokens;
-  }
+  for (const MicroBatch& batch : batches) result.tokens += batch.tokens;
   const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
   parameters.zero_gradients();
-  for (const Batch& batch : batches) {
+  for (const MicroBatch& batch : batches) {
     const RandomKey key = RandomScope::position();
     const double share = static_cast<double>(batch.tokens) / result.tokens;
-    const Context context{.training = true, .lengths = batch.lengths};
     Tape tape;
-    const Tensor loss = model.loss(batch.inputs, batch.targets, context);
+    const Tensor loss = batch.loss();
     const double value = loss.item();
     if (!std::isfinite(value))
-      fail_not_finite("loss", step, value, first_operation_not_finite(model, batch, key));
+      fail_not_finite("loss", step, value, first_operation_not_finite(model, batch.loss, key));
     result.loss += share * value;
     tape.backward(loss, share * scale);
   }
@@ -55,11 +50,73 @@ StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimize
   return result;
 }
 
-Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
-    : model_(model),
-      corpus_(corpus),
+namespace {
+
+std::vector<MicroBatch> language_batches(GPT& model, const Corpus& corpus, int64_t step,
+                                         int64_t accumulate) {
+  std::vector<MicroBatch> batches;
+  for (int64_t i = 0; i < accumulate; ++i) {
+    const Batch batch = corpus.training_batch(step, i);
+    batches.push_back({batch.tokens, [&model, batch] {
+                         return model.loss(batch.inputs, batch.targets,
+                                           {.training = true, .lengths = batch.lengths});
+                       }});
+  }
+  return batches;
+}
+
+class LanguageTask : public TrainTask {
+ public:
+  LanguageTask(GPT& model, const Corpus& corpus, const TrainOptions& options)
+      : model_(model),
+        corpus_(corpus),
+        accumulate_(options.accumulate),
+        eval_batches_(options.eval_batches) {
+    // Rows of a step are counted in 32 bits (data/corpus.h).
+    check(options.accumulate > 0 && options.accumulate <= UINT32_MAX / corpus.options().rows,
+          "training: accumulate must be positive, and the rows of all micro-batches fewer than "
+          "2^32, got ",
+          options.accumulate);
+  }
+  Module& model() override { return model_; }
+  std::vector<MicroBatch> micro_batches(int64_t step) override {
+    return language_batches(model_, corpus_, step, accumulate_);
+  }
+  Validation validate(bool whole) override {
+    return {evaluate(model_, corpus_, whole ? 0 : eval_batches_), {}};
+  }
+  std::optional<Metrics> inspect(int64_t step) override {
+    const Profile now = profile(model_, corpus_.training_batch(step));
+    return Metrics{.step = step,
+                   .stream_rms = now.stream_rms,
+                   .gradient_norms = now.gradient_norms,
+                   .tid = now.tid};
+  }
+
+ private:
+  GPT& model_;
+  const Corpus& corpus_;
+  int64_t accumulate_, eval_batches_;
+};
+
+}  // namespace
+
+StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
+                         const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
+                         double max_norm, uint64_t seed, LossScale* loss_scale) {
+  return training_step(model, parameters, optimizer,
+                       language_batches(model, corpus, step, accumulate), step, lr, max_norm, seed,
+                       loss_scale);
+}
+
+std::optional<Metrics> TrainTask::inspect(int64_t) { return {}; }
+
+Trainer::Trainer(std::unique_ptr<TrainTask> own, TrainTask* task, const TrainOptions& options)
+    : own_task_(std::move(own)),
+      task_(task ? *task : *own_task_),
+      model_(task_.model()),
       options_(options),
-      parameters_(model),
+      parameters_(model_),
       optimizer_(parameters_, options.adamw) {
   const auto not_negative = [](const char* name, double value) {
     check(value >= 0, "training: ", name, " must not be negative, got ", value);
@@ -71,14 +128,15 @@ Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
   not_negative("save-every", options.save_every);
   not_negative("patience", options.patience);
   not_negative("inspect-every", options.inspect_every);
-  // Rows of a step are counted in 32 bits (data/corpus.h).
-  check(options.accumulate > 0 && options.accumulate <= UINT32_MAX / corpus.options().rows,
-        "training: accumulate must be positive, and the rows of all micro-batches fewer than 2^32, "
-        "got ",
-        options.accumulate);
+  not_negative("seconds", options.seconds);
+  not_negative("average", options.average);
+  check(options.accumulate > 0, "training: accumulate must be positive, got ", options.accumulate);
   learning_rate(options.schedule, 0);  // throws for a schedule that makes no sense
   state_.seed = options.seed;
 }
+
+Trainer::Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options)
+    : Trainer(std::make_unique<LanguageTask>(model, corpus, options), nullptr, options) {}
 
 void Trainer::resume() {
   load_model(options_.out, parameters_);
@@ -88,8 +146,20 @@ void Trainer::resume() {
         state_.seed, ", and a resumed run keeps it; got ", options_.seed);
 }
 
+double Trainer::seconds() const {
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now() - start_;
+  return start_seconds_ + now.count();
+}
+
+// The last evaluation, and that of the mean, must still fit.
+bool Trainer::out_of_time() const {
+  const double reserve = latest_evaluation_ * (options_.average > 0 ? 2 : 1);
+  return options_.seconds > 0 && seconds() + reserve >= options_.seconds;
+}
+
 bool Trainer::due(int64_t every) const {
-  return state_.step == options_.schedule.steps || (every > 0 && state_.step % every == 0);
+  return state_.step == options_.schedule.steps || time_is_up_ ||
+         (every > 0 && state_.step % every == 0);
 }
 
 bool Trainer::no_gain() const {
@@ -103,28 +173,71 @@ void Trainer::save() {
     fail("training: after step ", state_.step, " '", broken,
          "' is not finite; the last good checkpoint is kept; a lower --lr may help");
   options_.description.step = state_.step;
+  if (options_.seconds > 0) state_.seconds = seconds();  // else equal runs leave equal files
   save_checkpoint(options_.out, options_.description, parameters_, optimizer_, state_);
 }
 
 double Trainer::evaluate_now(const TrainEvents& events) {
-  const bool at_the_end = state_.step == options_.schedule.steps;
-  const double loss = evaluate(model_, corpus_, at_the_end ? 0 : options_.eval_batches);
+  const double begin = seconds();
+  const Validation validation =
+      task_.validate(time_is_up_ || state_.step == options_.schedule.steps);
+  const double loss = validation.loss;
   if (!std::isfinite(loss))
     fail("training: the validation loss after step ", state_.step, " is ", loss,
          "; the last good checkpoint is kept; a lower --lr may help");
-  if (metrics_) metrics_->write({.step = state_.step, .val_loss = loss});
-  ++state_.evaluations_without_gain;
-  if (loss < state_.best_loss) {
-    state_.best_loss = loss;
-    state_.best_step = state_.step;
-    state_.evaluations_without_gain = 0;
-    options_.description.step = state_.step;
-    if (!options_.out.empty())
-      save_model(options_.out / "best.safetensors", options_.description, parameters_);
-  }
+  if (metrics_)
+    metrics_->write({.step = state_.step, .val_loss = loss, .val_bleu = validation.bleu});
+  judge(validation);
+  keep_for_average();
   draw_curves();
   if (events.on_evaluation) events.on_evaluation(state_.step, loss);
+  latest_evaluation_ = seconds() - begin;
   return loss;
+}
+
+void Trainer::judge(const Validation& validation) {
+  ++state_.evaluations_without_gain;
+  if (validation.judged_by() >= state_.best_loss) return;
+  state_.best_loss = validation.judged_by();
+  state_.best_step = state_.step;
+  state_.evaluations_without_gain = 0;
+  options_.description.step = state_.step;
+  if (!options_.out.empty())
+    save_model(options_.out / "best.safetensors", options_.description, parameters_);
+}
+
+namespace {
+
+std::filesystem::path recent_file(const std::filesystem::path& folder, int64_t number) {
+  return folder / ("recent-" + std::to_string(number) + ".safetensors");
+}
+
+}  // namespace
+
+// The last evaluations' weights, in as many files, the oldest replaced. The weights of step 0 are
+// none to average.
+void Trainer::keep_for_average() {
+  if (options_.average == 0 || options_.out.empty() || state_.step == 0) return;
+  options_.description.step = state_.step;
+  save_model(recent_file(options_.out, state_.evaluations++ % options_.average),
+             options_.description, parameters_);
+}
+
+// Judges the mean of the last evaluations' weights as one more evaluation; the model keeps its own.
+int64_t Trainer::try_average(const TrainEvents& events) {
+  std::vector<std::filesystem::path> files;
+  for (int64_t i = 0; i < options_.average; ++i)
+    if (const auto file = recent_file(options_.out, i); std::filesystem::exists(file))
+      files.push_back(file);
+  if (options_.out.empty() || files.size() < 2) return 0;
+  const double best = state_.best_loss;
+  load_average(files, parameters_);
+  parameters_.round_weights();
+  judge(task_.validate(true));
+  if (events.on_average) events.on_average(static_cast<int64_t>(files.size()));
+  load_model(options_.out, parameters_);
+  parameters_.round_weights();
+  return state_.best_loss < best ? static_cast<int64_t>(files.size()) : 0;
 }
 
 void Trainer::draw_curves() const {
@@ -139,11 +252,7 @@ void Trainer::draw_curves() const {
 // Looks at what the next step will train on.
 void Trainer::inspect() {
   if (!metrics_ || options_.inspect_every == 0 || !due(options_.inspect_every)) return;
-  const Profile now = profile(model_, corpus_.training_batch(state_.step));
-  metrics_->write({.step = state_.step,
-                   .stream_rms = now.stream_rms,
-                   .gradient_norms = now.gradient_norms,
-                   .tid = now.tid});
+  if (const auto metrics = task_.inspect(state_.step)) metrics_->write(*metrics);
 }
 
 void Trainer::train_step(const TrainEvents& events) {
@@ -152,8 +261,8 @@ void Trainer::train_step(const TrainEvents& events) {
   const double lr = learning_rate(options_.schedule, state_.step);
   const bool scaled = parameters_.dtype() == DType::f16;
   const StepResult result =
-      training_step(model_, parameters_, optimizer_, corpus_, state_.step, options_.accumulate, lr,
-                    options_.clip, options_.seed, scaled ? &state_.loss_scale : nullptr);
+      training_step(model_, parameters_, optimizer_, task_.micro_batches(state_.step), state_.step,
+                    lr, options_.clip, options_.seed, scaled ? &state_.loss_scale : nullptr);
   const std::chrono::duration<double> seconds = Clock::now() - start;
   const double speed = result.tokens / seconds.count();
   ++state_.step;
@@ -171,6 +280,8 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   const int64_t steps = options_.schedule.steps;
   const int64_t last = stop_after > 0 ? std::min(stop_after, steps) : steps;
   const int64_t save_every = options_.save_every ? options_.save_every : options_.eval_every;
+  start_ = std::chrono::steady_clock::now();
+  start_seconds_ = state_.seconds;
   if (!options_.out.empty()) {
     std::filesystem::create_directories(options_.out);
     // Lines of steps that the checkpoint does not hold will be measured again.
@@ -186,8 +297,9 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
 
   int64_t saved_step = state_.step;
   bool stopped = false;
-  while (state_.step < last && !no_gain() && !stopped) {
+  while (state_.step < last && !no_gain() && !stopped && !time_is_up_) {
     train_step(events);
+    time_is_up_ = out_of_time();
     inspect();
     if (due(options_.eval_every)) loss = evaluate_now(events);
     if (due(save_every)) {
@@ -200,11 +312,22 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   draw_curves();
 
   using End = TrainResult::End;
-  const End end = state_.step == steps ? End::finished : no_gain() ? End::no_gain : End::stopped;
+  const End end = state_.step == steps ? End::finished
+                  : no_gain()          ? End::no_gain
+                  : time_is_up_        ? End::out_of_time
+                                       : End::stopped;
   if (events.on_end) events.on_end(end);
-  if (end != End::finished || !std::isfinite(loss))  // else the last step was evaluated in full
-    loss = stopped ? std::numeric_limits<double>::quiet_NaN() : evaluate(model_, corpus_);
-  return {end, state_.step, loss, state_.best_loss, state_.best_step, state_.loss_scale.skipped};
+  const int64_t averaged = end == End::stopped ? 0 : try_average(events);
+  const bool evaluated = (state_.step == steps || time_is_up_) && std::isfinite(loss);
+  if (!evaluated)
+    loss = stopped ? std::numeric_limits<double>::quiet_NaN() : task_.validate(true).loss;
+  return {end,
+          state_.step,
+          loss,
+          state_.best_loss,
+          state_.best_step,
+          averaged,
+          state_.loss_scale.skipped};
 }
 
 }  // namespace tapeformer

@@ -1,9 +1,11 @@
-// The training loop: batches in, updates, evaluations, metrics and checkpoints out.
+// The training loop: batches in, updates, evaluations, metrics and checkpoints out, for a language
+// model or for any task of yours.
 //
 // Everything random in step s is a function of (seed, s), so a run that stops and resumes gives the
 // same bits as one that does not, and evaluating more often changes no training loss.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -30,14 +32,43 @@ struct StepResult {
   bool skipped = false;  ///< a gradient overflowed in f16, so there was no update
 };
 
-/// One update of the model on training step `step` of the corpus: `accumulate` micro-batches, each
-/// weighted by its tokens, then clipping to `max_norm` and the optimizer. A loss or gradient that
+/// A part of a step's batch: its mean loss over its tokens.
+struct MicroBatch {
+  int64_t tokens = 0;
+  std::function<Tensor()> loss;
+};
+
+/// One update of the model: the gradient of the mean loss over the tokens of all micro-batches,
+/// however they are divided, then clipping to `max_norm` and the optimizer. A loss or gradient that
 /// is not finite throws NotFiniteError, naming the step and the first operation (or parameter)
 /// where it appeared, and leaves the parameters as they are. With `loss_scale`, a gradient that is
 /// not finite skips the update, and throws only when the scale cannot fall further.
+StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
+                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
+                         double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
+/// The same on training step `step` of the corpus, in `accumulate` micro-batches.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
                          double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
+
+struct Validation {
+  double loss = 0;             ///< nats per token
+  std::optional<double> bleu;  ///< where it is known, the best model is that of the highest
+  double judged_by() const { return bleu ? -*bleu : loss; }
+};
+
+/// What a Trainer trains, and how it is judged.
+class TrainTask {
+ public:
+  virtual ~TrainTask() = default;
+  virtual Module& model() = 0;
+  /// The parts of the batch of a step: a function of the step alone.
+  virtual std::vector<MicroBatch> micro_batches(int64_t step) = 0;
+  /// `whole`: on all of the validation part, at the end of a run.
+  virtual Validation validate(bool whole) = 0;
+  /// What inspect_every writes about a step; nothing by default.
+  virtual std::optional<Metrics> inspect(int64_t step);
+};
 
 struct TrainOptions {
   ScheduleOptions schedule;  ///< its horizon is the number of steps
@@ -50,19 +81,23 @@ struct TrainOptions {
   int64_t save_every = 0;     ///< 0: with every evaluation
   int64_t patience = 0;       ///< stop after so many evaluations without gain; 0: never
   int64_t inspect_every = 0;  ///< profiles (profile.h) in the metrics and as a plot; 0: never
-  std::filesystem::path out;  ///< empty: write no files
-  ModelFile description;      ///< goes into the checkpoint
+  double seconds = 0;   ///< end in time for the last evaluation to be done by then; 0: no limit
+  int64_t average = 0;  ///< at the end, try the mean weights of so many last evaluations; 0: not
+  std::filesystem::path out;           ///< empty: write no files
+  ModelFile description;               ///< goes into the checkpoint
   std::optional<double> perfect_loss;  ///< of a model that knows the source, for the plot
 };
 
 struct TrainResult {
-  enum class End { finished, stopped, no_gain } end = End::finished;
+  enum class End { finished, stopped, no_gain, out_of_time } end = End::finished;
   int64_t steps = 0;  ///< updates behind the final weights
   /// Of the final weights, over the whole validation part. No number where should_stop() ended the
   /// run: whoever is in a hurry is not kept waiting.
   double validation_loss = 0;
-  double best_loss = 0;  ///< over the evaluations
+  double best_loss = 0;  ///< over the evaluations: what they are judged by
   int64_t best_step = 0;
+  /// best.safetensors is the mean of so many evaluations' weights; 0: of one.
+  int64_t averaged = 0;
   int64_t skipped_steps = 0;  ///< of those with gradients in f16, see LossScale
 };
 
@@ -70,7 +105,8 @@ struct TrainResult {
 struct TrainEvents {
   std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
   std::function<void(int64_t step, double validation_loss)> on_evaluation;
-  std::function<bool()> should_stop;  ///< asked after every step: save and return?
+  std::function<void(int64_t count)> on_average;  ///< the mean of so many weights was judged
+  std::function<bool()> should_stop;              ///< asked after every step: save and return?
   /// The last checkpoint is on the disk; the final evaluation of a run that ends early is to come.
   std::function<void(TrainResult::End)> on_end;
 };
@@ -78,6 +114,8 @@ struct TrainEvents {
 class Trainer {
  public:
   /// Throws for options that make no sense.
+  Trainer(TrainTask& task, const TrainOptions& options) : Trainer(nullptr, &task, options) {}
+  /// A language model on a corpus.
   Trainer(GPT& model, const Corpus& corpus, const TrainOptions& options);
 
   /// Goes on from the checkpoint in options.out.
@@ -93,21 +131,31 @@ class Trainer {
   Parameters& parameters() { return parameters_; }
 
  private:
+  Trainer(std::unique_ptr<TrainTask> own, TrainTask* task, const TrainOptions& options);
   void train_step(const TrainEvents& events);
   void inspect();
   double evaluate_now(const TrainEvents& events);
+  void judge(const Validation& validation);
+  void keep_for_average();
+  int64_t try_average(const TrainEvents& events);
+  double seconds() const;
+  bool out_of_time() const;
   void save();
   void draw_curves() const;
   bool due(int64_t every) const;
   bool no_gain() const;
 
-  GPT& model_;
-  const Corpus& corpus_;
+  std::unique_ptr<TrainTask> own_task_;  // where there is none but a model and a corpus
+  TrainTask& task_;
+  Module& model_;
   TrainOptions options_;
   Parameters parameters_;
   AdamW optimizer_;
   TrainingState state_;
   std::unique_ptr<MetricsWriter> metrics_;
+  std::chrono::steady_clock::time_point start_;
+  double start_seconds_ = 0, latest_evaluation_ = 0;  // seconds
+  bool time_is_up_ = false;
 };
 
 }  // namespace tapeformer
