@@ -48,7 +48,8 @@ struct TranslateOptions {
 };
 
 inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
   const OptionGroup run{app, "Run"};
   run.add("--src", o.src, "Source sentences, one a line; without it, an embedded language pair")
       ->configurable(false);
@@ -113,7 +114,8 @@ inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
 }
 
 inline void declare_decoding(CLI::App& app, TranslateOptions& o) {
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
   const OptionGroup options{app, "Decoding"};
   options.add("--checkpoint", o.checkpoint, "A run's folder or a model file")->required();
   options.add("--beam", o.decoding.beam, "Hypotheses per sentence; 1: greedy");
