@@ -8,8 +8,8 @@ namespace tapeformer {
 namespace {
 
 // In the notation of data/grammar.h. A pair is two lines: the first draws the words, the second
-// writes them again. No two words of a language are alike, so every source has one derivation. Class
-// is a vowel (form e of a noun), number an ending (form e of a count).
+// writes them again. No two words of a language are alike, so every source has one derivation.
+// Class is a vowel (form e of a noun), number an ending (form e of a count).
 constexpr const char* rules = R"(
 pair
   5 {m := count}{m} {s := being}{subject of m}

@@ -47,10 +47,7 @@ struct TranslateOptions {
   }
 };
 
-inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
-  const OptionGroup run{app, "Run"};
+inline void declare_translate_run(const OptionGroup& run, TranslateOptions& o) {
   run.add("--src", o.src, "Source sentences, one a line; without it, an embedded language pair")
       ->configurable(false);
   run.add("--tgt", o.tgt, "Their translations, line by line")->configurable(false);
@@ -67,15 +64,17 @@ inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
   run.add("--seconds", o.train.seconds, "End in time for all to be done by then; 0: no limit")
       ->configurable(false);
   run.add("--seed", o.train.seed, "Seed of weights, batches and dropout");
+}
 
-  const OptionGroup text{app, "Text"};
+inline void declare_translate_text(const OptionGroup& text, TranslateOptions& o) {
   text.add("--merges", o.merges, "Merges of the byte-pair encoding learnt from the texts");
   text.add("--tokenizer", o.tokenizer, "A tokenizer's file instead, for both sides");
   text.flag("--separate", o.separate, "A vocabulary and embeddings for each side");
   text.flag("--lowercase", o.lowercase, "Everything in lower case");
   text.add("--longest", o.longest, "Drop pairs with more tokens than this on a side");
+}
 
-  const OptionGroup model{app, "Model"};
+inline void declare_translate_model(const OptionGroup& model, TranslateOptions& o) {
   model.add("--layers", o.model.layers, "Decoder blocks");
   model.add("--encoder-layers", o.model.encoder_layers, "Encoder blocks; 0: as many");
   model.add("--heads", o.model.heads, "Attention heads; they divide the channels");
@@ -90,8 +89,9 @@ inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
   model.add("--activation", o.model.activation, listed(activation_names()));
   model.add("--dropout", o.model.dropout, "Of the embeddings and every sub-layer's output");
   model.flag("--untied", o.untied, "An output projection of its own");
+}
 
-  const OptionGroup training{app, "Training"};
+inline void declare_translate_training(const OptionGroup& training, TranslateOptions& o) {
   training.add("--batch-tokens", o.batch_tokens,
                "Tokens of a batch, padding counted, on each side");
   training.add("--accumulate", o.train.accumulate, "Batches per update");
@@ -111,6 +111,15 @@ inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
                "Stop after so many evaluations without gain; 0: not");
   training.add("--average", o.train.average,
                "At the end, try the mean weights of so many last evaluations; 0: not");
+}
+
+inline void declare_translate_train(CLI::App& app, TranslateOptions& o) {
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  declare_translate_run({app, "Run"}, o);
+  declare_translate_text({app, "Text"}, o);
+  declare_translate_model({app, "Model"}, o);
+  declare_translate_training({app, "Training"}, o);
 }
 
 inline void declare_decoding(CLI::App& app, TranslateOptions& o) {

@@ -108,9 +108,10 @@ TEST_CASE("invalid_utf8_is_refused_at_its_byte") {
 }
 
 TEST_CASE("tokenizer_errors_list_what_is_known") {
-  CHECK(error_of([] { make_tokenizer("bpe", "x"); }) ==
-        "tokenizer: no tokenizer is called 'bpe'; known are byte and character, and there is no file "
-        "of this name");
+  CHECK(
+      error_of([] { make_tokenizer("bpe", "x"); }) ==
+      "tokenizer: no tokenizer is called 'bpe'; known are byte and character, and there is no file "
+      "of this name");
   CHECK_THAT(error_of([] { ByteTokenizer().decode(256); }),
              ContainsSubstring("id 256 is outside the vocabulary of 256"));
   CHECK_THAT(error_of([] { CharacterTokenizer("ab").decode(-1); }), ContainsSubstring("id -1"));

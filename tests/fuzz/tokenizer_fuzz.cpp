@@ -11,8 +11,7 @@ static std::string small_bpe() {
 }
 
 const std::vector<std::string> seeds = {
-    small_bpe(),
-    CharacterTokenizer("abcé日🦊\n\"").to_json(), ByteTokenizer().to_json(),
+    small_bpe(), CharacterTokenizer("abcé日🦊\n\"").to_json(), ByteTokenizer().to_json(),
     R"({"name":"character","characters":"\ud83e\udd8a\u0000"})", "caf\xc3\xa9 \xff"};
 
 // Throws only where `text` is not of the tokenizer's characters.
