@@ -34,6 +34,11 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   target_compile_options(tapeformer_options INTERFACE -O3 -DNDEBUG)
 endif()
 
+# None of these is for nvcc.
+get_target_property(options tapeformer_options INTERFACE_COMPILE_OPTIONS)
+set_target_properties(tapeformer_options PROPERTIES
+                      INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CXX>:${options}>")
+
 # Everything that is linked to a sanitized library has to be sanitized too, so these do travel.
 if(TAPEFORMER_SANITIZE)
   string(REPLACE "," ";" sanitizers "${TAPEFORMER_SANITIZE}")
@@ -42,11 +47,4 @@ if(TAPEFORMER_SANITIZE)
   target_compile_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers})
-endif()
-
-# The CUDA backend.
-if(NOT TAPEFORMER_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "TAPEFORMER_CUDA is AUTO, ON or OFF, not ${TAPEFORMER_CUDA}.")
-elseif(TAPEFORMER_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "This version has no CUDA backend: configure with -DTAPEFORMER_CUDA=AUTO or OFF.")
 endif()

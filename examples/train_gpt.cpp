@@ -159,9 +159,8 @@ void check_schedule(const CLI::App& app, const TrainGptOptions& options) {
 }
 
 void check_options(const TrainGptOptions& options) {
-  check(options.device == "cpu", "--device ", options.device,
-        ": this build computes on the CPU only; use --device cpu");
-  find_dtype(options.dtype);
+  check(find_dtype(options.dtype) != DType::f64 || options.device == "cpu",
+        "--dtype f64: a GPU trains in f32, bf16 or f16; use --device cpu");
   check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
   check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
             options.doctor || options.inspect.leak_test || !options.inspect.profile.empty(),
@@ -211,6 +210,7 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (!options.resuming) check_schedule(app, options);
   complete(options);
   check_options(options);
+  const Device device = find_device(options.device);
   set_threads(options.threads);
 
   const Text text = options.data.empty()
@@ -226,7 +226,8 @@ int run(CLI::App& app, TrainGptOptions options) {
   const auto corpus = make_corpus(options, text, *tokenizer);
   options.model.vocabulary = tokenizer->vocabulary_size();
   GPT model(options.model, options.train.seed);
-  if (options.dtype != "f32") convert(model, find_dtype(options.dtype));
+  const DType dtype = find_dtype(options.dtype);
+  if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
   check_inspection(app, options, model);
   warn_of_leak(model);
   warn_of_unused_norm(app, model);

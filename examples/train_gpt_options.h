@@ -89,7 +89,7 @@ inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
       ->configurable(false);
   options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples");
   options.add("--dtype", o.dtype, "f32, f64, or with f32 master weights bf16 or f16");
-  options.add("--device", o.device, "cpu");
+  options.add("--device", o.device, "cpu, cuda or cuda:<index>");
 }
 
 inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {

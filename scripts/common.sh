@@ -77,8 +77,18 @@ missing_packages() {
   has_header libutf8proc-dev utf8proc.h || echo libutf8proc-dev
   has_header nlohmann-json3-dev nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header libcli11-dev CLI/CLI.hpp || echo libcli11-dev
-  [ "$1" = programs ] ||
-    has_header catch2 catch2/catch_test_macros.hpp catch2/catch.hpp || echo catch2
+  [ "$1" = programs ] && return
+  has_header catch2 catch2/catch_test_macros.hpp catch2/catch.hpp || echo catch2
+  [ -n "$(cuda_headers)" ] || python3 -m pip --version >/dev/null 2>&1 || echo python3-pip
+}
+
+# Prints the folder of the CUDA toolkit's headers, nothing when there is none.
+cuda_headers() {
+  local nvcc folder
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  for folder in "$root/build/cuda_headers" "$(dirname "$nvcc")/../include" /usr/lib/cuda/include; do
+    if [ -f "$folder/cuda_runtime.h" ]; then echo "$folder" && return; fi
+  done
 }
 
 # ---- Installing it
@@ -142,6 +152,20 @@ require_packages() {
   find_compiler || die "No compiler for C++20 with OpenMP here: needs g++ 12 or newer, or clang 14."
   have cmake || die "There is no cmake here: install the package cmake."
   if ! have make && have ninja; then generator=(-G Ninja); fi
+}
+
+# Fetches the headers by pip, 2.4 MB, where there are none: the CUDA kernels are tested with them.
+require_cuda_headers() {
+  local folder=$root/build/cuda_headers part
+  [ -z "$(cuda_headers)" ] && [ "$install" = yes ] && [ "$(uname)" = Linux ] || return 0
+  say "Fetching the headers of the CUDA toolkit (--no-install to opt out) ..."
+  rm -rf "$folder.new" && mkdir -p "$folder.new"
+  python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.new" \
+    'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-crt==13.0.*' >"$folder.log" 2>&1 ||
+    { tail -n 3 "$folder.log" >&2 && return 0; }
+  for part in "$folder.new"/*.whl; do python3 -m zipfile -e "$part" "$folder.new"; done
+  rm -rf "$folder" && mv "$folder.new/nvidia/cu13/include" "$folder"
+  rm -rf "$folder.new"
 }
 
 # ---- Building

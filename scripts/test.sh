@@ -77,6 +77,9 @@ count_cases() {
 }
 
 require_packages tests
+require_cuda_headers
+headers=$(cuda_headers)
+[ -z "$headers" ] || options=("-DTAPEFORMER_CUDA_HEADERS=$headers" ${options[@]+"${options[@]}"})
 configure "$folder" "-DCMAKE_BUILD_TYPE=$build_type" -DTAPEFORMER_BUILD_TESTS=ON \
   -DTAPEFORMER_BUILD_EXAMPLES=ON -DTAPEFORMER_BUILD_BENCH=ON ${options[@]+"${options[@]}"}
 build "$folder"
@@ -86,6 +89,16 @@ started=$SECONDS status=0
 "$folder/tests/tapeformer_tests" ${arguments[@]+"${arguments[@]}"} 2>&1 |
   tee "$folder/tests.log" || status=$?
 count_cases "$folder/tests.log" "$status"
+
+# The CUDA kernels, on the emulator.
+cuda_tests=$folder/tests/cuda_emulator/tapeformer_cuda_tests
+if [ -x "$cuda_tests" ]; then
+  status=0
+  "$cuda_tests" ${arguments[@]+"${arguments[@]}"} 2>&1 | tee "$folder/cuda_tests.log" || status=$?
+  count_cases "$folder/cuda_tests.log" "$status"
+else
+  say "CUDA kernels are not tested: $(uname) or its packages lack what the emulator needs."
+fi
 
 # The tests that are no test cases: another project that uses the library.
 if [ ${#arguments[@]} = 0 ] && [ -z "$sanitize" ]; then

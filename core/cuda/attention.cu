@@ -11,7 +11,7 @@ template <int max_D, class T>
 __global__ void __launch_bounds__(attention_threads)
     attention_forward_kernel(Attention<T> a, T* out, Out lse) {
   DYN_SHARED(float, shared);
-  const int D = static_cast<int>(a.shape.head_size), pitch = D + 1;
+  const int D = static_cast<int>(a.shape.head_size), pitch = max_D + 1;
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *p = v + attention_tile * pitch;
   const int64_t tiles = (a.shape.queries + attention_tile - 1) / attention_tile;
@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(attention_threads)
   const float slope = a.slope(h);
   float largest = -INFINITY, sum = 0;
   float o[max_D / attention_lanes] = {};
-  load_tile(q, a.q, b, h, D, first, a.shape.queries);
+  load_tile<max_D>(q, a.q, b, h, D, first, a.shape.queries);
   for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
     __syncthreads();  // the last tile has been read
-    load_tile(k, a.k, b, kv_head, D, s0, a.shape.keys);
-    load_tile(v, a.v, b, kv_head, D, s0, a.shape.keys);
+    load_tile<max_D>(k, a.k, b, kv_head, D, s0, a.shape.keys);
+    load_tile<max_D>(v, a.v, b, kv_head, D, s0, a.shape.keys);
     __syncthreads();
     float score[attention_scores];
     float tile_largest = -INFINITY;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(attention_threads)
     __syncwarp();  // a row's weights come from its own four lanes
 #pragma unroll
     for (int i = 0; i < max_D / attention_lanes; ++i) o[i] *= correction;
-    add_rows<max_D>(o, p + row * score_pitch, v, D);
+    add_rows<max_D>(o, p + row * score_pitch, v);
     largest = larger;
   }
   sum = lanes_sum(sum);
@@ -79,8 +79,9 @@ void attention_forward(const Heads& q, const Heads& k, const Heads& v, const Ten
     using T = decltype(type);
     dispatch_head_size(shape.head_size, [&](auto size) {
       launch<attention_forward_kernel<decltype(size)::value, T>>(
-          static_cast<unsigned>(blocks), attention_threads, attention_shared(shape.head_size, 3, 1),
-          stream(), Attention<T>(q, k, v, lengths, shape), tapeformer::cuda::out<T>(out),
+          static_cast<unsigned>(blocks), attention_threads,
+          attention_shared(decltype(size)::value, 3, 1), stream(),
+          Attention<T>(q, k, v, lengths, shape), tapeformer::cuda::out<T>(out),
           lse.defined() ? Out(lse) : Out());
     });
   });

@@ -31,18 +31,21 @@ struct HeadRows {
   }
 };
 
-/// The same for writing.
+/// The same for writing; `data` is null where nothing is asked for.
+template <class T>
 struct HeadOut {
-  Out out;
-  int64_t offset, batch_stride, row_stride;
+  T* data;
+  int64_t batch_stride, row_stride;
+  bool accumulate;
 
   HeadOut(const Heads& heads)
-      : out(heads ? Destination{heads.tensor, heads.accumulate} : Destination{}),
-        offset(heads.offset),
+      : data(heads ? out<T>(heads.tensor) + heads.offset : nullptr),
         batch_stride(heads.batch_stride),
-        row_stride(heads.row_stride) {}
+        row_stride(heads.row_stride),
+        accumulate(heads.accumulate) {}
   __device__ void write(int64_t b, int64_t row, int64_t at, float value) const {
-    out.write(static_cast<size_t>(offset + b * batch_stride + row * row_stride + at), value);
+    T* to = data + b * batch_stride + row * row_stride + at;
+    *to = from_float<T>(accumulate ? to_float(*to) + value : value);
   }
 };
 
@@ -81,13 +84,15 @@ struct Attention {
   }
 };
 
-/// tile [32, D + 1] = rows [first, first + 32) of a head; rows from `rows` on are zero.
-template <class T>
+/// tile [32, max_D + 1] = rows [first, first + 32) of a head; what lies outside the head is zero.
+template <int max_D, class T>
 __device__ void load_tile(float* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int D,
                           int64_t first, int64_t rows) {
-  for (int i = threadIdx.x; i < attention_tile * D; i += attention_threads) {
-    const int row = i / D, d = i % D;
-    tile[row * (D + 1) + d] = first + row < rows ? to_float(heads.row(b, first + row, h, D)[d]) : 0;
+#pragma unroll 4  // all at once would take too many registers
+  for (int i = threadIdx.x; i < attention_tile * max_D; i += attention_threads) {
+    const int row = i / max_D, d = i % max_D;
+    tile[row * (max_D + 1) + d] =
+        first + row < rows && d < D ? to_float(heads.row(b, first + row, h, D)[d]) : 0;
   }
 }
 
@@ -98,18 +103,16 @@ __device__ inline float dot(const float* a, const float* b, int D) {
   return sum;
 }
 
-/// sum += weights [32] tile [32, D + 1], where each lane keeps the channels lane, lane + 4, ...
+/// sum += weights [32] tile [32, max_D + 1], where each lane keeps the channels lane, lane + 4, ...
 template <int max_D>
 __device__ void add_rows(float (&sum)[max_D / attention_lanes], const float* weights,
-                         const float* tile, int D) {
-  const int lane = threadIdx.x % attention_lanes;
+                         const float* tile) {
+  tile += threadIdx.x % attention_lanes;
 #pragma unroll 1
-  for (int row = 0; row < attention_tile; ++row) {
+  for (int row = 0; row < attention_tile; ++row, tile += max_D + 1) {
     const float weight = weights[row];
 #pragma unroll
-    for (int i = 0; i < max_D / attention_lanes; ++i)
-      if (const int d = lane + i * attention_lanes; d < D)
-        sum[i] += weight * tile[row * (D + 1) + d];
+    for (int i = 0; i < max_D / attention_lanes; ++i) sum[i] += weight * tile[i * attention_lanes];
   }
 }
 
@@ -133,8 +136,8 @@ void dispatch_head_size(int64_t D, F&& f) {
 }
 
 /// Dynamic shared memory for `tiles` tiles of rows and `scores` of scores.
-inline size_t attention_shared(int64_t D, int tiles, int scores) {
-  const int64_t floats = tiles * attention_tile * (D + 1) + scores * attention_tile * score_pitch;
+constexpr size_t attention_shared(int max_D, int tiles, int scores) {
+  const int floats = tiles * attention_tile * (max_D + 1) + scores * attention_tile * score_pitch;
   return static_cast<size_t>(floats) * sizeof(float);
 }
 

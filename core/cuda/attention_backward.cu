@@ -39,10 +39,10 @@ __global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Back
 // dq = scale ds k, for a tile of queries.
 template <int max_D, class T>
 __global__ void __launch_bounds__(attention_threads)
-    attention_backward_q_kernel(Backward<T> a, HeadOut dq) {
+    attention_backward_q_kernel(Backward<T> a, HeadOut<T> dq) {
   DYN_SHARED(float, shared);
   const Attention<T>& at = a.attention;
-  const int D = static_cast<int>(at.shape.head_size), pitch = D + 1;
+  const int D = static_cast<int>(at.shape.head_size), pitch = max_D + 1;
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *dout = v + attention_tile * pitch, *ds = dout + attention_tile * pitch;
   const int64_t T_ = at.shape.queries, tiles = (T_ + attention_tile - 1) / attention_tile;
@@ -56,12 +56,12 @@ __global__ void __launch_bounds__(attention_threads)
   const size_t at_row = static_cast<size_t>((b * H + h) * T_ + (t < T_ ? t : first));
   const float slope = at.slope(h), lse = a.lse.read(at_row), delta = a.delta[at_row];
   float sum[max_D / attention_lanes] = {};
-  load_tile(q, at.q, b, h, D, first, T_);
-  load_tile(dout, a.dout, b, h, D, first, T_);
+  load_tile<max_D>(q, at.q, b, h, D, first, T_);
+  load_tile<max_D>(dout, a.dout, b, h, D, first, T_);
   for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
     __syncthreads();  // the last tile has been read
-    load_tile(k, at.k, b, kv_head, D, s0, at.shape.keys);
-    load_tile(v, at.v, b, kv_head, D, s0, at.shape.keys);
+    load_tile<max_D>(k, at.k, b, kv_head, D, s0, at.shape.keys);
+    load_tile<max_D>(v, at.v, b, kv_head, D, s0, at.shape.keys);
     __syncthreads();
     for (int key = lane; key < attention_tile; key += attention_lanes) {
       float slope_of_score = 0;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(attention_threads)
       ds[row * score_pitch + key] = slope_of_score;
     }
     __syncwarp();  // a row's slopes come from its own four lanes
-    add_rows<max_D>(sum, ds + row * score_pitch, k, D);
+    add_rows<max_D>(sum, ds + row * score_pitch, k);
   }
   if (t >= T_) return;
 #pragma unroll
@@ -82,13 +82,14 @@ __global__ void __launch_bounds__(attention_threads)
       dq.write(b, t, h * D + d, static_cast<float>(at.shape.scale) * sum[i]);
 }
 
+// Two blocks at a time are enough, so that the compiler spills no register to make room for more.
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it.
 template <int max_D, class T>
-__global__ void __launch_bounds__(attention_threads)
-    attention_backward_kv_kernel(Backward<T> a, HeadOut dk, HeadOut dv) {
+__global__ void __launch_bounds__(attention_threads, 2)
+    attention_backward_kv_kernel(Backward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
   DYN_SHARED(float, shared);
   const Attention<T>& at = a.attention;
-  const int D = static_cast<int>(at.shape.head_size), pitch = D + 1;
+  const int D = static_cast<int>(at.shape.head_size), pitch = max_D + 1;
   float *k = shared, *v = k + attention_tile * pitch, *q = v + attention_tile * pitch,
         *dout = q + attention_tile * pitch, *p = dout + attention_tile * pitch,
         *ds = p + attention_tile * score_pitch;
@@ -103,14 +104,14 @@ __global__ void __launch_bounds__(attention_threads)
   int64_t begin = at.shape.causal ? first - (S - T_) : 0;
   begin = begin < 0 ? 0 : begin / attention_tile * attention_tile;
   float sum_k[max_D / attention_lanes] = {}, sum_v[max_D / attention_lanes] = {};
-  load_tile(k, at.k, b, kv_head, D, first, S);
-  load_tile(v, at.v, b, kv_head, D, first, S);
+  load_tile<max_D>(k, at.k, b, kv_head, D, first, S);
+  load_tile<max_D>(v, at.v, b, kv_head, D, first, S);
   for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     const float slope = at.slope(h);
     for (int64_t t0 = begin; t0 < T_; t0 += attention_tile) {
       __syncthreads();  // the last tile has been read
-      load_tile(q, at.q, b, h, D, t0, T_);
-      load_tile(dout, a.dout, b, h, D, t0, T_);
+      load_tile<max_D>(q, at.q, b, h, D, t0, T_);
+      load_tile<max_D>(dout, a.dout, b, h, D, t0, T_);
       __syncthreads();
       for (int query = lane; query < attention_tile; query += attention_lanes) {
         const int64_t t = t0 + query;
@@ -126,17 +127,16 @@ __global__ void __launch_bounds__(attention_threads)
         ds[row * score_pitch + query] = slope_of_score;
       }
       __syncwarp();  // a row's weights come from its own four lanes
-      add_rows<max_D>(sum_v, p + row * score_pitch, dout, D);
-      add_rows<max_D>(sum_k, ds + row * score_pitch, q, D);
+      add_rows<max_D>(sum_v, p + row * score_pitch, dout);
+      add_rows<max_D>(sum_k, ds + row * score_pitch, q);
     }
   }
   if (s >= S) return;
 #pragma unroll
   for (int i = 0; i < max_D / attention_lanes; ++i)
     if (const int d = lane + i * attention_lanes; d < D) {
-      if (dk.out.data)
-        dk.write(b, s, kv_head * D + d, static_cast<float>(at.shape.scale) * sum_k[i]);
-      if (dv.out.data) dv.write(b, s, kv_head * D + d, sum_v[i]);
+      if (dk.data) dk.write(b, s, kv_head * D + d, static_cast<float>(at.shape.scale) * sum_k[i]);
+      if (dv.data) dv.write(b, s, kv_head * D + d, sum_v[i]);
     }
 }
 
@@ -161,11 +161,12 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
       if (dq && rows)
         launch<attention_backward_q_kernel<max_D, T>>(
             static_cast<unsigned>(B * shape.heads * blocks_for(T_, attention_tile)),
-            attention_threads, attention_shared(D, 4, 1), stream(), a, HeadOut(dq));
+            attention_threads, attention_shared(max_D, 4, 1), stream(), a, HeadOut<T>(dq));
       if ((dk || dv) && B * S > 0)
         launch<attention_backward_kv_kernel<max_D, T>>(
             static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, attention_tile)),
-            attention_threads, attention_shared(D, 4, 2), stream(), a, HeadOut(dk), HeadOut(dv));
+            attention_threads, attention_shared(max_D, 4, 2), stream(), a, HeadOut<T>(dk),
+            HeadOut<T>(dv));
     });
   });
 }

@@ -25,12 +25,13 @@ struct DytBackward {
   const T *dy, *x;
   size_t width;
   In alpha, gamma;
-  Out dx;
+  T* dx;  // or null
+  bool accumulate;
   __device__ void operator()(size_t row, size_t c, float (&sum)[3]) const {
     const size_t i = row * width + c;
     const float d = to_float(dy[i]), value = to_float(x[i]), a = alpha.read(0);
     const float t = tanhf(a * value), slope = gamma.read(c) * d * (1 - t * t);
-    if (dx.data) dx.write(i, a * slope);
+    if (dx) dx[i] = from_float<T>(accumulate ? to_float(dx[i]) + a * slope : a * slope);
     sum[0] += d * t;
     sum[1] += d;
     sum[2] += slope * value;
@@ -55,8 +56,8 @@ void dyt_backward(const Tensor& dy, const Tensor& x, const Tensor& alpha, const 
   const int64_t C = x.dim(-1), N = C ? x.numel() / C : 0;
   dispatch("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Sums<3> sums(
-        {1, N, C}, DytBackward<T>{in<T>(dy), in<T>(x), static_cast<size_t>(C), alpha, gamma, dx});
+    const Sums<3> sums({1, N, C}, DytBackward<T>{in<T>(dy), in<T>(x), static_cast<size_t>(C), alpha,
+                                                 gamma, out<T>(dx.tensor), dx.accumulate});
     sums.join(0, dgamma);
     sums.join(1, dbeta);
     if (!dalpha) return;

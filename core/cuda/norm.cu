@@ -94,9 +94,10 @@ struct Backward {
 // With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it). A group takes
-// every groups-th row and sums dgamma and dbeta of its rows in registers.
+// every groups-th row and sums dgamma and dbeta of its rows in registers, of which one block may have
+// all.
 template <bool centred, class Row, class T>
-__global__ void __launch_bounds__(Row::block) norm_backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(Row::block, 1) norm_backward_kernel(Backward<T> a) {
   const size_t group = Row::first_row();
   if (group >= a.groups) return;
   float dgamma[Row::items] = {}, dbeta[Row::items] = {};
@@ -110,10 +111,10 @@ __global__ void __launch_bounds__(Row::block) norm_backward_kernel(Backward<T> a
       const float dy = to_float(a.dy[at + i]);
       h[k] = a.gamma ? dy * to_float(a.gamma[i]) : dy;
       xh[k] = (to_float(a.s[at + i]) - mu) * r;
-      sum_h += h[k];
+      if constexpr (centred) sum_h += h[k];
       sum_hx += h[k] * xh[k];
       dgamma[k] += dy * xh[k];
-      dbeta[k] += dy;
+      if constexpr (centred) dbeta[k] += dy;
     });
     if (!a.ds) continue;
     const float mean_h = centred ? Row::sum(sum_h) * share : 0, mean_hx = Row::sum(sum_hx) * share;
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(Row::block) norm_backward_kernel(Backward<T> a
   }
   Row::for_each(a.channels, [&](int k, int i) {
     if (a.dgamma) a.dgamma[group * a.channels + i] = dgamma[k];
-    if (a.dbeta) a.dbeta[group * a.channels + i] = dbeta[k];
+    if (centred && a.dbeta) a.dbeta[group * a.channels + i] = dbeta[k];
   });
 }
 

@@ -38,7 +38,10 @@ __global__ void __launch_bounds__(sum_threads)
                end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
   const unsigned lane = threadIdx.x % sum_columns, row = threadIdx.x / sum_columns;
   float sum[K] = {};
+  // More rows at once hide the memory's latency, but several sums then need too many registers.
+  [[maybe_unused]] constexpr int rows_at_once = K == 1 ? 4 : 1;
   if (column < width)
+#pragma unroll rows_at_once
     for (size_t i = begin + row; i < end; i += sum_rows) f(matrix * rows + i, column, sum);
 #pragma unroll
   for (int k = 0; k < K; ++k) {

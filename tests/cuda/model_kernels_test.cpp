@@ -48,6 +48,12 @@ TEST_CASE("cuda_linear_layers_and_their_gradients") {
                    kernels::linear_forward(in[0], in[1], none, f, none, out[0].tensor);
                  },
                  {2e-5, active ? 2.0 : 0.0});
+    if (active)
+      check_kernel("activation_backward", {dy, random_tensor({N, O}, 5)}, {{Shape{N, O}, false}},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::bias_activation_backward(in[0], in[1], f, out[0].tensor,
+                                                       Destination{});
+                   });
     check_kernel("bias_activation_backward", {dy, random_tensor({N, O}, 5)},
                  {{Shape{N, O}, false}, Shape{O}}, [&](const Inputs& in, const Outputs& out) {
                    if (!active) out[0].tensor.fill(0);

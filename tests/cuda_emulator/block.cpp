@@ -158,6 +158,17 @@ void start_threads(const Launch& launch, unsigned count) {
   }
 }
 
+// "a<b::c<d>, e>" runs a, and c, which may be a function that a applies.
+void note_names(const std::string& kernel) {
+  const size_t first = kernel.find('<');
+  scheduler().kernels.insert(kernel.substr(0, first));
+  if (first == std::string::npos) return;
+  std::string argument = kernel.substr(first + 1);
+  argument = argument.substr(0, argument.find_first_of("<>,"));
+  const size_t scope = argument.rfind("::");
+  scheduler().kernels.insert(scope == std::string::npos ? argument : argument.substr(scope + 2));
+}
+
 void run_block(const Launch& launch) {
   Scheduler& s = scheduler();
   const unsigned count = count_of(launch);
@@ -195,7 +206,7 @@ void run(const Launch& launch) {
   const size_t blocks = launch.grid.count();
   if (!s.main) s.main = std::make_unique<Fiber>();
   s.launch = &launch;
-  s.kernels.insert(launch.kernel.substr(0, launch.kernel.find('<')));
+  note_names(launch.kernel);
   blockDim = {launch.block.x, launch.block.y, launch.block.z};
   gridDim = {launch.grid.x, launch.grid.y, launch.grid.z};
   for (const unsigned b : turns(static_cast<unsigned>(blocks))) {

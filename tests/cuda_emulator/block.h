@@ -31,7 +31,8 @@ void set_order(Order order, uint64_t seed = 1);
 
 /// Runs a kernel now. Faults for a block of more than 1024 threads or one not a multiple of 32.
 void run(const Launch& launch);
-/// Names, without template arguments and namespaces, of all kernels that ran in this process.
+/// Names, without template arguments and namespaces, of all kernels that ran in this process, and of
+/// their first template arguments.
 const std::set<std::string>& kernels_run();
 
 /// The running thread waits until all threads of its block are here.
