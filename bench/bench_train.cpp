@@ -14,6 +14,7 @@
 #include "bench/floor.h"
 #include "bench/training.h"
 #include "core/threads.h"
+#include "train/number_option.h"
 
 using namespace tapeformer;
 using namespace tapeformer::bench;
@@ -151,6 +152,13 @@ void write_json(std::ostream& out, const Setting& setting, const std::string& dt
 
 void run(const Options& options) {
   const Setting setting = find_setting(options.setting);
+  find_dtype(options.dtype);
+  check(options.rounds >= 1 && options.rounds <= 1000, "--rounds must lie in 1 ... 1000, got ",
+        options.rounds);
+  check(options.seconds >= 0 && options.seconds <= 3600, "--seconds must lie in 0 ... 3600, got ",
+        options.seconds);
+  check(options.threads >= 0 && options.threads <= 1024, "--threads must lie in 0 ... 1024, got ",
+        options.threads);
   if (options.threads > 0) set_num_threads(options.threads);
   const int threads = num_threads();
   for (const char* name : {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"})
@@ -181,9 +189,11 @@ int main(int argc, char** argv) {
                  "Of the model: f32, f64, bf16 or f16; the floor is f32's");
   app.add_option("--json", options.json, "Also write the medians to this file");
   app.add_option("--rounds", options.rounds, "Rounds of steps and floor, alternating")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--seconds", options.seconds, "How long the steps of a round take, at least");
-  app.add_option("--threads", options.threads, "On this many threads alone; 0: 1, 2, 4 ... cores");
+      ->check(number_objection<int>);
+  app.add_option("--seconds", options.seconds, "How long the steps of a round take, at least")
+      ->check(number_objection<double>);
+  app.add_option("--threads", options.threads, "On this many threads alone; 0: 1, 2, 4 ... cores")
+      ->check(number_objection<int>);
   app.add_flag("--all-threads", options.all_threads, "With --threads: on 1, 2, 4 ... as well");
   app.add_flag("--verbose", options.verbose, "Also print the floor, product by product");
   CLI11_PARSE(app, argc, argv);

@@ -20,6 +20,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -68,9 +69,13 @@ class HostMemory : public Source {
     static const size_t limit = memory_of_machine();
     if (capacity > limit - std::min(limit, reserved)) return nullptr;
     const bool mapped = capacity >= mapping_threshold;
-    void* data = mapped ? map(capacity) : std::aligned_alloc(small_step, capacity);
-    if (!data) return nullptr;
-    auto* buffer = new Buffer;
+    auto* buffer = new (std::nothrow) Buffer;
+    void* data = nullptr;
+    if (buffer) data = mapped ? map(capacity) : std::aligned_alloc(small_step, capacity);
+    if (!data) {
+      delete buffer;
+      return nullptr;
+    }
     buffer->data = data;
     buffer->capacity = capacity;
     buffer->mapped = mapped ? capacity : 0;
@@ -89,7 +94,9 @@ class HostMemory : public Source {
     std::memset(buffer->data, 0xff, buffer->capacity);  // NaN in every floating format
   }
 
-  std::string shortage() const override { return "; a smaller batch, context or model needs less"; }
+  std::string shortage() const override {
+    return "; lower batch (a larger accumulate makes up for it), context, layers or channels";
+  }
 
  private:
   // A mapping that starts on a 2 MB boundary; null when the system refuses.

@@ -54,6 +54,10 @@ int main(int argc, char** argv) {
                   });
     std::fputc('\n', stdout);
     check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
+  } catch (const std::bad_alloc&) {
+    std::fprintf(
+        stderr, "generate: out of memory; a smaller checkpoint or a shorter --prompt needs less\n");
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "generate: %s\n", error.what());
     return 1;

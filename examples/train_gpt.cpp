@@ -206,6 +206,9 @@ void announce(const TrainGptOptions& options, GPT& model, const Corpus& corpus, 
 
 int run(CLI::App& app, TrainGptOptions options) {
   nlohmann::json run;
+  for (const char* name : {"--data", "--out"})  // an unset variable of a shell, perhaps
+    check(!app.count(name) || !app.get_option(name)->as<std::string>().empty(), name,
+          ": the name is empty; leave the option out for the default");
   if (app.count("--resume")) take_options_from_checkpoint(app, options, run);
   if (!options.resuming) check_schedule(app, options);
   complete(options);
@@ -230,7 +233,6 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
   check_inspection(app, options, model);
   warn_of_leak(model);
-  warn_of_unused_norm(app, model);
   if (options.doctor) return report_health(model, *corpus);
   if (options.inspect.leak_test) return report_leaks(options, model, *corpus);
   if (!options.inspect.profile.empty()) return report_profile(options, model, *corpus);
@@ -277,8 +279,9 @@ int main(int argc, char** argv) {
     return run(app, options);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr,
-                 "train_gpt: out of memory; a smaller text, --batch, --context, --layers or "
-                 "--channels needs less\n");
+                 "train_gpt: out of memory beside the %zu bytes of tensors; a smaller text, "
+                 "--batch, --context, --layers or --channels needs less\n",
+                 memory_stats().live_bytes);
     return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train_gpt: %s\n", error.what());

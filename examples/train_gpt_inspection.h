@@ -35,15 +35,12 @@ inline void warn_of_leak(const GPT& model) {
       always ? "; sampling goes without the key-value cache" : "");
 }
 
-/// One line on standard error where a norm was asked for and the placement has none.
-inline void warn_of_unused_norm(const CLI::App& app, GPT& model) {
-  const auto is_used = [](const NamedModule& part) {
+/// Whether the model holds norms of its configuration's kind; those of --qk-norm are none of them.
+inline bool uses_norm(GPT& model) {
+  return std::ranges::any_of(named_modules(model), [](const NamedModule& part) {
     return dynamic_cast<const Norm*>(part.module) &&
            part.name.find("attention") == std::string::npos;
-  };
-  if (!app.count("--norm") || std::ranges::any_of(named_modules(model), is_used)) return;
-  std::fprintf(stderr, "warning: the placement '%s' has no norms, so --norm %s changes nothing\n",
-               model.config().placement.c_str(), model.config().norm.c_str());
+  });
 }
 
 /// Refuses options that cannot go together, or not with this model.
@@ -71,6 +68,11 @@ inline void check_inspection(const CLI::App& app, const TrainGptOptions& o, GPT&
   check(!o.inspect.float16_norms || !float16_norms_of(o.model.norm).empty(),
         "--float16-norms: there are emulations of layernorm and rmsnorm, not of '", o.model.norm,
         "'");
+  if (uses_norm(model)) return;
+  check(!app.count("--norm") || o.model.norm == "none", "--norm ", o.model.norm,
+        ": the placement '", o.model.placement, "' has no norms; choose another, or leave it out");
+  check(!o.inspect.float16_norms, "--float16-norms: the placement '", o.model.placement,
+        "' has no norms");
 }
 
 /// What --doctor finds.

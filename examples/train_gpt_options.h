@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "layers/initialization.h"
@@ -175,7 +176,11 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.set_config("--config", "", "Read options from a file: lines such as layers=6");
+  app.set_config("--config", "", "Read options from a file: lines such as layers=6")
+      ->check([](const std::string& path) {  // a device may have no end
+        std::error_code ignored;
+        return std::filesystem::is_character_file(path, ignored) ? path + " is a device" : "";
+      });
   declare_run({app, "Run"}, o);
   declare_model({app, "Model"}, o);
   declare_training({app, "Training"}, o);

@@ -12,6 +12,8 @@ TransformerConfig config_for(TransformerConfig config, const StackShape& shape) 
   positive("vocabulary", config.vocabulary);
   positive("context", config.context);
   positive("layers", shape.blocks);
+  // Many small allocations fill the memory before one of them is refused.
+  check(shape.blocks <= 10'000, "model: layers must be at most 10000, got ", shape.blocks);
   check(config.hidden >= 0, "model: hidden must not be negative, got ", config.hidden);
   check(config.dropout >= 0 && config.dropout < 1, "model: dropout must be in [0, 1), got ",
         config.dropout);

@@ -64,8 +64,8 @@ AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)
   check_fraction("beta1", options.beta1);
   check_fraction("beta2", options.beta2);
   check(options.epsilon > 0, "optimizer: epsilon must be positive, got ", options.epsilon);
-  check(options.weight_decay >= 0, "optimizer: weight_decay must be at least 0, got ",
-        options.weight_decay);
+  check(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
+        "optimizer: weight_decay must be at least 0 and finite, got ", options.weight_decay);
 }
 
 void AdamW::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {
@@ -92,8 +92,8 @@ SGD::SGD(Parameters& parameters, const SGDOptions& options)
       options_(options),
       velocity_(options.momentum > 0 ? zeros_beside(parameters) : Tensor{}) {
   check_fraction("momentum", options.momentum);
-  check(options.weight_decay >= 0, "optimizer: weight_decay must be at least 0, got ",
-        options.weight_decay);
+  check(options.weight_decay >= 0 && std::isfinite(options.weight_decay),
+        "optimizer: weight_decay must be at least 0 and finite, got ", options.weight_decay);
 }
 
 void SGD::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {

@@ -230,3 +230,18 @@ build() {
   fi
   say "Built in $((SECONDS - started)) s."
 }
+
+# ---- Testing
+
+# count_cases LOG STATUS: adds to `passed` and `failed` the test cases from what the test program
+# printed: "All tests passed (9 assertions in 3 test cases)" or "test cases: 3 | 2 passed | 1
+# failed". Without either it died, which is one failure.
+count_cases() {
+  local log=$1 status=$2 line good bad
+  line=$(grep -E '^(All tests passed|test cases:)' "$log" | tail -n 1) || true
+  good=$(sed -nE 's/.* in ([0-9]+) test cases?.*/\1/p; s/.*\| *([0-9]+) passed.*/\1/p' <<<"$line")
+  bad=$(sed -nE 's/.*\| *([0-9]+) failed( \|.*)?$/\1/p' <<<"$line")
+  passed=$((passed + ${good:-0}))
+  failed=$((failed + ${bad:-0}))
+  if [ "$status" != 0 ] && [ "${bad:-0}" = 0 ]; then failed=$((failed + 1)); fi
+}

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "data/stories.h"
 #include "tests/catch.h"
@@ -72,5 +75,27 @@ struct Desk : TemporaryFolder {
     return text.substr(text.rfind('\n') + 1);
   }
 };
+
+// Starts a command in the desk's folder, in a process of its own.
+inline pid_t start(const Desk& desk, const std::string& command) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  const std::string line = "exec " + command + " >out 2>err </dev/null";
+  if (chdir(desk.path.c_str()) == 0) execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+  _exit(127);
+}
+
+inline void wait_for(const std::filesystem::path& file) {
+  for (int i = 0; i < 1000 && !std::filesystem::exists(file); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  REQUIRE(std::filesystem::exists(file));
+}
+
+// The exit status of a process once it ends; -1 where a signal ended it.
+inline int status_of(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 
 }  // namespace tapeformer

@@ -1,8 +1,5 @@
 // The programs under hostile hands: wrong numbers, options that do not apply, kill -9, files taken
 // away, and environments that must not change a bit.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -29,20 +26,6 @@ std::string state_of(const fs::path& run, const std::string& training) {
   return state;
 }
 
-pid_t start(const Desk& desk, const std::string& command) {
-  const pid_t child = fork();
-  if (child != 0) return child;
-  const std::string line = "exec " + command + " >out 2>err </dev/null";
-  if (chdir(desk.path.c_str()) == 0) execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
-  _exit(127);
-}
-
-void wait_for(const fs::path& file) {
-  for (int i = 0; i < 1000 && !fs::exists(file); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  REQUIRE(fs::exists(file));
-}
-
 }  // namespace
 
 TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
@@ -62,6 +45,16 @@ TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
     refused("--" + std::string(option) + " -1", "-1");
   for (const char* option : {"lr", "clip", "dropout", "beta1", "weight-decay"})
     refused("--" + std::string(option) + " nan", "nan");
+  for (const char* option : {"lr", "min-lr", "clip", "dropout", "beta1", "beta2", "weight-decay"})
+    refused("--" + std::string(option) + " 1e400", "is no number");
+  for (const char* option : {"layers", "heads", "kv-heads", "channels", "hidden", "context",
+                             "batch", "accumulate", "threads"})
+    refused("--" + std::string(option) + " 9223372036854775807", "");
+  for (const char* number : {"1000000000000", "10001"})
+    refused("--layers " + std::string(number), "layers must be at most 10000");
+  refused("--weight-decay inf", "weight_decay must be at least 0 and finite");
+  refused("--data ''", "--data: the name is empty");
+  refused("--out ''", "--out: the name is empty");
   refused("--steps ''", "is no whole number");
   refused("--steps 9223372036854775808", "is no whole number");
   refused("--seed 18446744073709551616", "is no whole number");
@@ -75,6 +68,10 @@ TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
   refused("--schedule constant --min-lr 1e-4", "'constant'");
   refused("--patience 2 --eval-every 0", "--eval-every 0");
   refused("--data /dev/zero", "is a device");
+
+  const Outcome endless = desk.train("--out new --steps 2 --config /dev/zero");
+  CHECK(endless.status > 0);
+  CHECK_THAT(endless.err, ContainsSubstring("is a device"));
 
   const auto loss = [&](const std::string& options) {
     const Outcome outcome = desk.train("--overwrite --out run " + options);
@@ -165,7 +162,13 @@ TEST_CASE("the_environment_does_not_change_a_bit") {
                  "'" + Desk::small() + " --threads 0 --norm batchnorm");
     CAPTURE(before, outcome.err);
     CHECK(outcome.status == 0);
-    return Desk::last_line(outcome.out) + state_of(desk / folder, "training-6.safetensors");
+    std::string metrics;
+    for (Metrics m : read_metrics(desk / folder / "metrics.jsonl")) {
+      m.tokens_per_second = std::nullopt;
+      metrics += to_json(m) + "\n";
+    }
+    return Desk::last_line(outcome.out) + metrics +
+           state_of(desk / folder, "training-6.safetensors");
   };
   const std::string plain = losses("", "run");
   CHECK(losses("", "mit Leerzeichen und äöü 日本") == plain);
@@ -173,6 +176,18 @@ TEST_CASE("the_environment_does_not_change_a_bit") {
        {"OMP_NUM_THREADS=1", "OMP_NUM_THREADS=8", "OPENBLAS_NUM_THREADS=3", "taskset -c 0",
         "env -u HOME", "env -i", "NO_COLOR=1", "COLUMNS=40", "TERM=dumb", "LC_ALL=de_DE.UTF-8"})
     CHECK(losses(environment, "run") == plain);
+  // Where the program writes to a terminal 40 columns wide, if there is a command that makes one.
+  if (std::system("command -v script >/dev/null") == 0) {
+    write_bytes(desk / "run.sh", "stty cols 40\n" TRAIN_GPT
+                                 " --data text.txt --overwrite --steps 6 --out run"
+                                 " --norm batchnorm" +
+                                     Desk::small() + " --threads 0\n");
+    const std::string state = state_of(desk / "run", "training-6.safetensors");
+    const Outcome outcome = desk.run("script -qec 'sh run.sh' /dev/null");
+    CHECK(outcome.status == 0);
+    CHECK_THAT(outcome.out, ContainsSubstring("final validation loss"));
+    CHECK(state_of(desk / "run", "training-6.safetensors") == state);
+  }
   for (const char* build : {"pthread", "openmp"}) {
     const std::string library =
         std::string("/usr/lib/x86_64-linux-gnu/openblas-") + build + "/libopenblas.so.0";
@@ -180,13 +195,23 @@ TEST_CASE("the_environment_does_not_change_a_bit") {
   }
 }
 
-TEST_CASE("a_norm_that_the_placement_does_not_use_gets_a_warning") {
+TEST_CASE("options_that_do_not_apply_to_the_model_are_refused") {
   const Desk desk;
-  const std::string warning = "'rezero' has no norms, so --norm rmsnorm changes nothing";
-  CHECK_THAT(desk.train("--out a --steps 1 --placement rezero --norm rmsnorm --qk-norm").err,
-             ContainsSubstring(warning));
-  CHECK_THAT(desk.train("--out b --steps 1 --placement rezero").err, !ContainsSubstring("warning"));
-  CHECK_THAT(desk.train("--out c --steps 1 --norm rmsnorm").err, !ContainsSubstring("warning"));
+  const auto refused = [&](const std::string& options, const std::string& word) {
+    const Outcome outcome = desk.train("--out new --steps 1 " + options);
+    CAPTURE(options);
+    CHECK(outcome.status > 0);
+    CHECK(!fs::exists(desk / "new"));
+    CHECK_THAT(outcome.err, ContainsSubstring(word));
+  };
+  refused("--placement rezero --norm rmsnorm --qk-norm", "'rezero' has no norms");
+  refused("--placement rezero --float16-norms", "'rezero' has no norms");
+  refused("--norm batchnorm --float16-norms", "not of 'batchnorm'");
+  refused("--recalibrate 1", "keeps no running statistics");
+  refused("--kv-heads 4", "4");
+  refused("--context 1 --leak-test", "two time steps");
+  CHECK(desk.train("--out a --steps 1 --placement rezero --norm none").status == 0);
+  CHECK(desk.train("--out b --steps 1 --norm rmsnorm").status == 0);
 }
 
 TEST_CASE("norm_lab_refuses_options_that_would_change_nothing") {

@@ -6,6 +6,7 @@
 
 #include "train/diagnosis.h"
 #include "train/evaluation.h"
+#include "train/files.h"
 #include "train/format.h"
 #include "train/plot.h"
 #include "train/profile.h"
@@ -166,6 +167,17 @@ bool Trainer::no_gain() const {
   return options_.patience > 0 && state_.evaluations_without_gain >= options_.patience;
 }
 
+void Trainer::in_folder(const std::function<void()>& write) const {
+  try {
+    write();
+  } catch (const Error&) {
+    // Whoever moves or removes the folder during a run does not mean what is still to come.
+    if (std::filesystem::exists(options_.out)) throw;
+    make_folder(options_.out);
+    write();
+  }
+}
+
 void Trainer::save() {
   if (options_.out.empty()) return;
   const std::string broken = first_tensor_not_finite(parameters_);
@@ -174,7 +186,13 @@ void Trainer::save() {
          "' is not finite; the last good checkpoint is kept; a lower --lr may help");
   options_.description.step = state_.step;
   if (options_.seconds > 0) state_.seconds = seconds();  // else equal runs leave equal files
-  save_checkpoint(options_.out, options_.description, parameters_, optimizer_, state_);
+  in_folder([&] {
+    save_checkpoint(options_.out, options_.description, parameters_, optimizer_, state_);
+  });
+}
+
+void Trainer::write(const Metrics& metrics) {
+  if (metrics_) in_folder([&] { metrics_->write(metrics); });
 }
 
 double Trainer::evaluate_now(const TrainEvents& events) {
@@ -185,8 +203,7 @@ double Trainer::evaluate_now(const TrainEvents& events) {
   if (!std::isfinite(loss))
     fail("training: the validation loss after step ", state_.step, " is ", loss,
          "; the last good checkpoint is kept; a lower --lr may help");
-  if (metrics_)
-    metrics_->write({.step = state_.step, .val_loss = loss, .val_bleu = validation.bleu});
+  write({.step = state_.step, .val_loss = loss, .val_bleu = validation.bleu});
   judge(validation);
   keep_for_average();
   draw_curves();
@@ -202,8 +219,9 @@ void Trainer::judge(const Validation& validation) {
   state_.best_step = state_.step;
   state_.evaluations_without_gain = 0;
   options_.description.step = state_.step;
-  if (!options_.out.empty())
-    save_model(options_.out / "best.safetensors", options_.description, parameters_);
+  if (options_.out.empty()) return;
+  in_folder(
+      [&] { save_model(options_.out / "best.safetensors", options_.description, parameters_); });
 }
 
 namespace {
@@ -219,8 +237,8 @@ std::filesystem::path recent_file(const std::filesystem::path& folder, int64_t n
 void Trainer::keep_for_average() {
   if (options_.average == 0 || options_.out.empty() || state_.step == 0) return;
   options_.description.step = state_.step;
-  save_model(recent_file(options_.out, state_.evaluations++ % options_.average),
-             options_.description, parameters_);
+  const auto file = recent_file(options_.out, state_.evaluations++ % options_.average);
+  in_folder([&] { save_model(file, options_.description, parameters_); });
 }
 
 // Judges the mean of the last evaluations' weights as one more evaluation; the model keeps its own.
@@ -241,18 +259,20 @@ int64_t Trainer::try_average(const TrainEvents& events) {
 }
 
 void Trainer::draw_curves() const {
-  const std::filesystem::path path = options_.out / "metrics.jsonl";
-  // Somebody may have removed it since the last step.
-  if (options_.out.empty() || !std::filesystem::exists(path)) return;
-  const std::vector<Metrics> metrics = read_metrics(path);
-  write_curves(options_.out, metrics, options_.perfect_loss);
-  write_profile(options_.out, metrics);
+  if (options_.out.empty()) return;
+  in_folder([&] {
+    const std::filesystem::path path = options_.out / "metrics.jsonl";
+    if (!std::filesystem::exists(path)) return;  // somebody removed it since the last step
+    const std::vector<Metrics> metrics = read_metrics(path);
+    write_curves(options_.out, metrics, options_.perfect_loss);
+    write_profile(options_.out, metrics);
+  });
 }
 
 // Looks at what the next step will train on.
 void Trainer::inspect() {
   if (!metrics_ || options_.inspect_every == 0 || !due(options_.inspect_every)) return;
-  if (const auto metrics = task_.inspect(state_.step)) metrics_->write(*metrics);
+  if (const auto metrics = task_.inspect(state_.step)) write(*metrics);
 }
 
 void Trainer::train_step(const TrainEvents& events) {
@@ -267,12 +287,11 @@ void Trainer::train_step(const TrainEvents& events) {
   const double speed = result.tokens / seconds.count();
   ++state_.step;
   const auto norm = result.skipped ? std::nullopt : std::optional(result.grad_norm);
-  if (metrics_)
-    metrics_->write({.step = state_.step,
-                     .train_loss = result.loss,
-                     .lr = lr,
-                     .grad_norm = norm,
-                     .tokens_per_second = speed});
+  write({.step = state_.step,
+         .train_loss = result.loss,
+         .lr = lr,
+         .grad_norm = norm,
+         .tokens_per_second = speed});
   if (events.on_step) events.on_step(state_.step, result, speed);
 }
 

@@ -122,7 +122,7 @@ class Trainer {
   void resume();
   /// Trains until `stop_after` updates are done (0: all). The first checkpoint is of step 0; a run
   /// that ends, for whatever reason but an exception, leaves one of its last step. Weights that are
-  /// not finite throw and are never saved.
+  /// not finite throw and are never saved. A folder that is moved or removed meanwhile is made anew.
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
   int64_t step() const { return state_.step; }
@@ -134,6 +134,8 @@ class Trainer {
   Trainer(std::unique_ptr<TrainTask> own, TrainTask* task, const TrainOptions& options);
   void train_step(const TrainEvents& events);
   void inspect();
+  void in_folder(const std::function<void()>& write) const;
+  void write(const Metrics& metrics);
   double evaluate_now(const TrainEvents& events);
   void judge(const Validation& validation);
   void keep_for_average();

@@ -60,7 +60,7 @@ configure(installed "-DCMAKE_PREFIX_PATH=${work}/moved")
 build_and_run(installed)
 message("find_package: ok")
 
-configure(subdirectory "-DTAPEFORMER_SOURCE=${SOURCE_DIR}")
+configure(subdirectory "-DTAPEFORMER_SOURCE=${SOURCE_DIR}" -DTAPEFORMER_CUDA=OFF)
 if(WHOLE)
   build_and_run(subdirectory)
 endif()
