@@ -54,7 +54,7 @@ std::string bytes_of(const std::string& text) {
 /// Merges as they are written, "left right", to ids.
 class MergeReader {
  public:
-  explicit MergeReader(const std::vector<std::string>& tokens) : tokens_(tokens) {
+  explicit MergeReader(const std::vector<std::string>& tokens) {
     for (size_t id = 0; id < tokens.size(); ++id) ids_.emplace(tokens[id], id);
   }
   void read(std::string_view line) {
@@ -75,7 +75,6 @@ class MergeReader {
           "', needs a token that the vocabulary does not have; do the two belong together?");
     return static_cast<int32_t>(found->second);
   }
-  const std::vector<std::string>& tokens_;
   std::unordered_map<std::string_view, size_t> ids_;
 };
 

@@ -13,8 +13,6 @@ using namespace tapeformer;
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
-
 // Rows of +-magnitude: their mean is zero, also when summed in half precision.
 Tensor alternating(double magnitude, int64_t channels) {
   std::vector<float> values;

@@ -41,7 +41,8 @@ class Fiber {
 #else
   ucontext_t context_{};
 #endif
-  void* sanitizer_ = nullptr;  // what ASan (a fake stack) or TSan (a thread) keeps for the fiber
+  // What ASan (a fake stack) or TSan (a thread) keeps for the fiber.
+  [[maybe_unused]] void* sanitizer_ = nullptr;
 };
 
 }  // namespace cuda_emulator
