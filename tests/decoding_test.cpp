@@ -6,8 +6,9 @@
 #include <map>
 
 #include "tests/catch.h"
-#include "tests/desk.h"
+#include "tests/temporary_folder.h"
 #include "train/attention_plot.h"
+#include "train/format.h"
 
 using namespace tapeformer;
 

@@ -29,11 +29,6 @@ struct Outcome {
   std::string out, err;  // standard output and standard error
 };
 
-inline std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 inline std::string quoted(const std::filesystem::path& path) { return "'" + path.string() + "'"; }
 
 // A folder with a small text, and programs that run in it.

@@ -2,7 +2,6 @@
 #include "layers/float16.h"
 
 #include <cmath>
-#include <limits>
 
 #include "layers/gpt.h"
 #include "tests/catch.h"

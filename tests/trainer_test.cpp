@@ -57,11 +57,6 @@ struct Run {
   }
 };
 
-std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 TEST_CASE("training_lowers_the_loss") {
