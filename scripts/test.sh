@@ -97,7 +97,7 @@ if [ -x "$cuda_tests" ]; then
   status=0
   "$cuda_tests" ${arguments[@]+"${arguments[@]}"} 2>&1 | tee "$folder/cuda_tests.log" || status=$?
   count_cases "$folder/cuda_tests.log" "$status"
-else
+elif [ -z "$sanitize" ]; then
   say "CUDA kernels are not tested: $(uname) or its packages lack what the emulator needs."
 fi
 

@@ -27,7 +27,8 @@ TEST_CASE("bleu_and_chrf2_equal_sacrebleus") {
 }
 
 TEST_CASE("lines_are_cut_as_13a_cuts_them") {
-  for (const auto& held : vectors::read_json("scores.json").at("lines")) {
+  const auto json = vectors::read_json("scores.json");
+  for (const auto& held : json.at("lines")) {
     CAPTURE(held.at("line").get<std::string>());
     CHECK(tokenize_13a(held.at("line").get<std::string>()) == held.at("tokens"));
   }
