@@ -93,7 +93,7 @@ count_cases "$folder/tests.log" "$status"
 
 # The CUDA kernels, on the emulator.
 cuda_tests=$folder/tests/cuda_emulator/tapeformer_cuda_tests
-if [ -x "$cuda_tests" ]; then
+if [ -z "$sanitize" ] && [ -x "$cuda_tests" ]; then
   status=0
   "$cuda_tests" ${arguments[@]+"${arguments[@]}"} 2>&1 | tee "$folder/cuda_tests.log" || status=$?
   count_cases "$folder/cuda_tests.log" "$status"
