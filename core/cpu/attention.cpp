@@ -1,6 +1,7 @@
 // Attention, forward: block by block of queries, scores and their softmax in cache.
 #include "core/cpu/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tapeformer::kernels {

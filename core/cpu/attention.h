@@ -7,6 +7,7 @@
 // key.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/cpu/gemm.h"

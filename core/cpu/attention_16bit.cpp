@@ -1,4 +1,6 @@
 // 16-bit heads as float ones, and back.
+#include <algorithm>
+
 #include "core/cpu/attention.h"
 
 namespace tapeformer::cpu {

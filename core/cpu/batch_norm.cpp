@@ -1,5 +1,6 @@
 // Batch norm: moments of each channel over the rows that are not padding, and the map that they
 // make. Rows are read in chunks that fit the cache, each column of a chunk being one of many sums.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>

@@ -11,25 +11,17 @@ using namespace tapeformer::cpu;
 
 namespace {
 
-// Each operation with its partial derivatives, by a (first) and by b.
+// Each operation with its partial derivatives, by a (first) and by b, where those are no constants.
 struct Add {
   template <class T>
   static T value(T a, T b) {
     return a + b;
-  }
-  template <bool first, class T>
-  static T partial(T, T) {
-    return T(1);
   }
 };
 struct Sub {
   template <class T>
   static T value(T a, T b) {
     return a - b;
-  }
-  template <bool first, class T>
-  static T partial(T, T) {
-    return first ? T(1) : T(-1);
   }
 };
 struct Mul {
@@ -66,30 +58,27 @@ struct Pow {
 };
 
 template <class F>
+void dispatch_product(Binary op, F&& f) {
+  if (op == Binary::mul) return f(Mul{});
+  if (op == Binary::div) return f(Div{});
+  f(Pow{});
+}
+template <class F>
 void dispatch_binary(Binary op, F&& f) {
-  switch (op) {
-    case Binary::add:
-      return f(Add{});
-    case Binary::sub:
-      return f(Sub{});
-    case Binary::mul:
-      return f(Mul{});
-    case Binary::div:
-      return f(Div{});
-    case Binary::pow:
-      return f(Pow{});
-  }
+  if (op == Binary::add) return f(Add{});
+  if (op == Binary::sub) return f(Sub{});
+  dispatch_product(op, f);
 }
 
 int64_t cost_of(Binary op) { return op == Binary::pow ? 16 : 1; }
 
-// d (+)= x summed over the dimensions along which d's shape was repeated to give x's.
-void sum_to(const Tensor& x, const Destination& d) {
+// d (+)= scale * x, summed over the dimensions along which d's shape was repeated to give x's.
+void sum_to(const Tensor& x, double scale, const Destination& d) {
   // Merged, the dimensions alternate between kept ones (stride not 0) and repeated ones.
   const Broadcast<1> walk(x.shape(), {&d.tensor.shape()});
   int repeated = 0;
   for (int i = 0; i < walk.rank; ++i) repeated += walk.strides[0][i] == 0 && walk.sizes[i] != 1;
-  if (repeated == 0) return affine(x, 1, 0, d);
+  if (repeated == 0) return affine(x, scale, 0, d);
   Tensor current = x.detach();
   int64_t outer = x.numel(), inner = 1;
   if (outer == 0) {
@@ -105,7 +94,7 @@ void sum_to(const Tensor& x, const Destination& d) {
     }
     const bool last = --repeated == 0;
     const Destination next = last ? d : Destination{Tensor::empty({outer, inner}, wide(x.dtype()))};
-    sum_forward(current.view({outer, n, inner}), 1, 1, next);
+    sum_forward(current.view({outer, n, inner}), 1, last ? scale : 1, next);
     current = next.tensor.detach();
   }
 }
@@ -153,7 +142,7 @@ void gradient_of(const Tensor& dy, const Tensor& a, const Tensor& b, int64_t cos
   }
   const Tensor each = Tensor::empty(dy.shape(), dtype_of<W>);
   assign_broadcast<W>({each}, cost, a.shape(), b.shape(), partial);
-  sum_to(each, d);
+  sum_to(each, 1, d);
 }
 
 }  // namespace
@@ -173,12 +162,13 @@ void binary_forward(const Tensor& a, const Tensor& b, Binary op, const Tensor& y
 
 void binary_backward(const Tensor& dy, const Tensor& a, const Tensor& b, Binary op, bool first,
                      const Destination& d) {
-  if (op == Binary::add || (op == Binary::sub && first)) return sum_to(dy, d);
+  if (op == Binary::add || op == Binary::sub)
+    return sum_to(dy, op == Binary::sub && !first ? -1 : 1, d);
   // dy stands in for an operand that this partial derivative does not read.
   const Tensor &left = a.defined() ? a : dy, &right = b.defined() ? b : dy;
   dispatch_floating("binary_backward", dy.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    dispatch_binary(op, [&](auto operation) {
+    dispatch_product(op, [&](auto operation) {
       using Op = decltype(operation);
       if (first)
         gradient_of<T, Op, true>(dy, left, right, cost_of(op), d);
@@ -220,7 +210,7 @@ void where_backward(const Tensor& dy, const Tensor& condition, bool first, const
     }
     const Tensor each = Tensor::empty(dy.shape(), dtype_of<Wide<T>>);
     assign_broadcast<Wide<T>>({each}, 1, dy.shape(), condition.shape(), chosen);
-    sum_to(each, d);
+    sum_to(each, 1, d);
   });
 }
 

@@ -1,6 +1,7 @@
 // Walking a result and its operands together under NumPy's broadcasting.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "core/cpu/loops.h"

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/cpu/gemm16.h"
 #include "core/kernels.h"
+#include "core/threads.h"
 
 namespace tapeformer::cpu {
 namespace {

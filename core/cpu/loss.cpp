@@ -1,4 +1,5 @@
 // Softmax, cross-entropy and its gradient in one visit of each row of logits.
+#include <algorithm>
 #include <cmath>
 
 #include "core/cpu/parallel.h"

@@ -1,5 +1,6 @@
 // Random tensors and dropout, from Philox: a number depends on its key and index alone, so neither
 // threads nor pieces matter.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>

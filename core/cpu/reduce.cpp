@@ -1,4 +1,5 @@
 // Reductions: sum, maximum, sum of squares.
+#include <algorithm>
 #include <vector>
 
 #include "core/cpu/sums.h"

@@ -1,5 +1,6 @@
 // Rotary positions: every pair of channels of a head turns by an angle that grows with its
 // position.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

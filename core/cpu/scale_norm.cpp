@@ -1,4 +1,5 @@
 // ScaleNorm: rows brought to one length, with a single gain.
+#include <algorithm>
 #include <cmath>
 
 #include "core/cpu/row_sums.h"

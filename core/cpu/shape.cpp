@@ -1,4 +1,5 @@
 // Kernels that move elements: rearranged dimensions, and ranges of one dimension.
+#include <algorithm>
 #include <array>
 
 #include "core/cpu/loops.h"

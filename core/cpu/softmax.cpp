@@ -1,5 +1,6 @@
 // Softmax and log-softmax over the last dimension. The largest element is subtracted first, so that
 // no exponential overflows.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -2,6 +2,8 @@
 // over fixed chunks of n in the elements' wide type, and the chunks are joined in order in double.
 #pragma once
 
+#include <algorithm>
+
 #include "core/cpu/loops.h"
 
 namespace tapeformer::cpu {
@@ -47,6 +49,24 @@ void sum_rows(int64_t outer, int64_t n, W scale, Y* y, bool accumulate, const F&
   finish(0, sum);
 }
 
+/// y[j] (+)= scale * sums[j] for j < n.
+template <class W, class Y>
+void scale_sums(const W* sums, int64_t n, W scale, Y* y, bool accumulate) {
+  assign_range(0, n, y, accumulate, [=](int64_t j) { return scale * sums[j]; });
+}
+
+/// y[j] (+)= scale * sum over `chunks` of partial[chunk * n + j], for j < n.
+template <class W, class Y>
+void join_chunks(const W* partial, int64_t chunks, int64_t n, W scale, Y* y, bool accumulate) {
+  parallel_pieces(n, 1024, chunks, [=](int64_t begin, int64_t end) {
+    assign_range(begin, end, y, accumulate, [=](int64_t j) {
+      double sum = 0;
+      for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * n + j];
+      return static_cast<W>(scale * sum);
+    });
+  });
+}
+
 /// y[k] (+)= scale * sum over i < n of value((o * n + i) * inner + j, k), with k = o * inner + j:
 /// sums across memory.
 template <class W, class Y, class F>
@@ -78,20 +98,12 @@ void sum_columns(int64_t outer, int64_t n, int64_t inner, W scale, Y* y, bool ac
       for (int64_t j = 0; j < width; ++j) sums[j] += local(row + j, out + j);
     }
     if (chunks == 1)
-      assign_range(0, width, y + o * inner + first, accumulate,
-                   [scale, from = sums](int64_t j) { return scale * from[j]; });
+      scale_sums(sums, width, scale, y + out, accumulate);
     else
-      std::copy(sums, sums + width, partial + (chunk * outer + o) * inner + first);
+      std::copy(sums, sums + width, partial + chunk * outer * inner + out);
   };
   parallel_for(chunks * outer * blocks, outer * n * inner >= parallel_threshold, sum_block);
-  if (chunks == 1) return;
-  parallel_pieces(outer * inner, 1024, chunks, [&](int64_t begin, int64_t end) {
-    assign_range(begin, end, y, accumulate, [=, size = outer * inner](int64_t j) {
-      double sum = 0;
-      for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * size + j];
-      return static_cast<W>(scale * sum);
-    });
-  });
+  if (chunks > 1) join_chunks(partial, chunks, outer * inner, scale, y, accumulate);
 }
 
 /// The sum over n of values on [outer, n, inner], along or across memory, in y of type Y. value(i,
