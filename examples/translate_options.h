@@ -14,9 +14,9 @@ struct TranslateOptions {
   std::string src, tgt, val_src, val_tgt, out;
   bool resume = false, overwrite = false, lowercase = false, separate = false, untied = false,
        bias = false;
-  int64_t merges = 8000, threads = 0, batch_tokens = 2048, longest = 100, bleu_sentences = 0;
+  int64_t merges = 4000, threads = 0, batch_tokens = 2048, longest = 100, bleu_sentences = 0;
   int64_t warmup = 1000, steps = 100'000;
-  double smoothing = 0.1, lr = 2e-3, min_lr = 0;
+  double smoothing = 0.1, lr = 4e-3, min_lr = 0;
   std::string schedule = "invsqrt", tokenizer;
   TransformerConfig model;
   TrainOptions train;
