@@ -1,6 +1,7 @@
 #include "data/lines.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -12,17 +13,27 @@
 namespace tapeformer {
 namespace {
 
+constexpr std::string_view standard_input = "-";
+
+std::string name_of(const std::string& path) {
+  return path == standard_input ? "standard input" : "'" + path + "'";
+}
+
 // Reads plain files as they are.
 class GzipFile {
  public:
-  explicit GzipFile(const std::string& path) : path_(path) {
-    struct stat status {};
-    check(::stat(path.c_str(), &status) == 0, "text: cannot open '", path,
-          "': ", std::strerror(errno));
-    check(S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode), "text: '", path,
-          "' is no file; give the path of a text file, plain or compressed with gzip");
-    file_ = ::gzopen(path.c_str(), "rb");
-    check(file_ != nullptr, "text: cannot open '", path, "': ", std::strerror(errno));
+  explicit GzipFile(const std::string& path) : name_(name_of(path)) {
+    if (path == standard_input) {
+      file_ = ::gzdopen(::dup(STDIN_FILENO), "rb");
+    } else {
+      struct stat status {};
+      check(::stat(path.c_str(), &status) == 0, "text: cannot open ", name_, ": ",
+            std::strerror(errno));
+      check(S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode), "text: ", name_,
+            " is no file; give the path of a text file, plain or compressed with gzip");
+      file_ = ::gzopen(path.c_str(), "rb");
+    }
+    check(file_ != nullptr, "text: cannot open ", name_, ": ", std::strerror(errno));
     ::gzbuffer(file_, 1 << 17);
   }
   ~GzipFile() { ::gzclose(file_); }
@@ -34,13 +45,13 @@ class GzipFile {
     const int got = ::gzread(file_, to, static_cast<unsigned>(bytes));
     int code = 0;
     const char* const reason = ::gzerror(file_, &code);
-    check(got >= 0 && (code == Z_OK || code == Z_STREAM_END), "text: cannot read '", path_, "': ",
+    check(got >= 0 && (code == Z_OK || code == Z_STREAM_END), "text: cannot read ", name_, ": ",
           code == Z_BUF_ERROR ? "the compressed data is cut off; copy the file again" : reason);
     return static_cast<size_t>(got);
   }
 
  private:
-  std::string path_;
+  std::string name_;
   ::gzFile file_ = nullptr;
 };
 
@@ -82,8 +93,10 @@ void for_lines(const std::string& path, const std::function<void(std::string_vie
 std::vector<std::string> read_lines(const std::string& path) {
   std::vector<std::string> lines;
   for_lines(path, [&](std::string_view line) {
-    check(is_utf8(line), "text: line ", lines.size() + 1, " of '", path,
-          "' is not UTF-8; convert the file first, for example: iconv -f latin1 -t utf-8");
+    const bool wide = line.find('\0') != line.npos;
+    check(!wide && is_utf8(line), "text: line ", lines.size() + 1, " of ", name_of(path),
+          " is not UTF-8; convert the file first, for example: iconv -f ",
+          wide ? "utf-16" : "latin1", " -t utf-8");
     lines.emplace_back(line);
   });
   return lines;

@@ -9,11 +9,11 @@
 namespace tapeformer {
 
 /// Calls f(line) for each line, without its end ("\n" or "\r\n") and without the byte order mark
-/// that may begin the file; a last line needs no end. Holds one line at a time. Throws for a file
-/// that is missing, no file, or damaged.
+/// that may begin the file; a last line needs no end. Holds one line at a time. The path "-" is
+/// standard input. Throws for a file that is missing, no file, or damaged.
 void for_lines(const std::string& path, const std::function<void(std::string_view line)>& f);
 
-/// All lines. Throws also where a line is not UTF-8, naming it and the cure.
+/// All lines. Throws also where a line is not UTF-8 or holds a zero byte, naming it and the cure.
 std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace tapeformer

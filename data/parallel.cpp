@@ -7,6 +7,7 @@
 #include "core/random.h"
 #include "data/lines.h"
 #include "data/unicode.h"
+#include "data/utf8.h"
 
 namespace tapeformer {
 
@@ -17,6 +18,7 @@ std::vector<SentencePair> read_pairs(const std::string& source_path,
   check(sources.size() == targets.size(), "parallel text: '", source_path, "' has ", sources.size(),
         " lines and '", target_path, "' ", targets.size(),
         "; line i of one must be the translation of line i of the other");
+  check(!sources.empty(), "parallel text: '", source_path, "' and '", target_path, "' are empty");
   std::vector<SentencePair> pairs;
   for (size_t i = 0; i < sources.size(); ++i)
     pairs.push_back({std::move(sources[i]), std::move(targets[i])});
@@ -38,7 +40,10 @@ std::vector<int32_t> SentenceCoder::encode(std::string_view sentence) const {
 
 std::string SentenceCoder::decode(std::span<const int32_t> ids) const {
   const auto stop = std::find(ids.begin(), ids.end(), end());
-  std::string text = tokenizer_->decode(ids.first(static_cast<size_t>(stop - ids.begin())));
+  Utf8Stream characters;
+  std::string text =
+      characters.push(tokenizer_->decode(ids.first(static_cast<size_t>(stop - ids.begin()))));
+  text += characters.finish();
   if (text.starts_with(' ')) text.erase(0, 1);
   std::replace(text.begin(), text.end(), '\n', ' ');  // a translation is one line
   return text;
@@ -68,9 +73,11 @@ double PairBatch::padding() const {
 PairCorpus::PairCorpus(const std::vector<SentencePair>& pairs, const SentenceCoder& source,
                        const SentenceCoder& target, const PairOptions& options)
     : options_(options), source_end_(source.end()), target_end_(target.end()) {
-  check(options.longest > 1 && options.batch_tokens >= options.longest,
-        "parallel text: a batch of ", options.batch_tokens, " tokens must hold a sentence of ",
-        options.longest, ", the longest allowed; raise --batch-tokens or lower --longest");
+  check(options.longest > 1, "parallel text: longest must be at least 2, a token and the end, got ",
+        options.longest);
+  check(options.batch_tokens >= options.longest, "parallel text: a batch of ", options.batch_tokens,
+        " tokens must hold a sentence of ", options.longest,
+        ", the longest allowed; raise --batch-tokens or lower --longest");
   check(pairs.size() < INT32_MAX, "parallel text: more than 2^31 pairs");
   for (const SentencePair& pair : pairs) {
     Pair ids{source.encode(pair.source), target.encode(pair.target)};

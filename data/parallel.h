@@ -16,7 +16,7 @@ struct SentencePair {
 };
 
 /// Line i of one file belongs to line i of the other; both plain or gzip. Throws when their numbers
-/// of lines differ, with both, and for what read_lines() refuses.
+/// of lines differ, with both, for files without a line, and for what read_lines() refuses.
 std::vector<SentencePair> read_pairs(const std::string& source_path,
                                      const std::string& target_path);
 
@@ -28,7 +28,7 @@ class SentenceCoder {
 
   /// Without the end. Spaces around the sentence are dropped; none is left of an empty one.
   std::vector<int32_t> encode(std::string_view sentence) const;
-  /// Up to the first end.
+  /// Up to the first end: one line of UTF-8, where bytes that are none become U+FFFD.
   std::string decode(std::span<const int32_t> ids) const;
   int32_t end() const { return static_cast<int32_t>(tokenizer_->vocabulary_size()); }
   /// Of the tokenizer, and the end.

@@ -77,6 +77,9 @@ TEST_CASE("files_that_are_no_text_are_refused_with_the_reason") {
                                             "a\0\n\0",
                                             6));
   CHECK_THROWS_WITH(read_lines((folder / "utf16").string()), ContainsSubstring("not UTF-8"));
+  write_bytes(folder / "utf16le", std::string("a\0\n\0", 4));  // without a mark
+  CHECK_THROWS_WITH(read_lines((folder / "utf16le").string()),
+                    ContainsSubstring("line 1 of '") && ContainsSubstring("iconv -f utf-16"));
   write_gzip(folder / "cut.gz", std::string(5000, 'a') + "\n" + generate_pairs(1, 200)[7].source);
   std::filesystem::resize_file(folder / "cut.gz",
                                std::filesystem::file_size(folder / "cut.gz") / 2);
@@ -91,6 +94,7 @@ TEST_CASE("unequal_numbers_of_lines_are_an_error_with_both") {
   CHECK(pairs_objection("a\nb\n", "c\nd") == "");
   const std::string objection = pairs_objection("a\nb\nc\n", "d\n");
   CHECK_THAT(objection, ContainsSubstring("has 3 lines") && ContainsSubstring("1;"));
+  CHECK_THAT(pairs_objection("", ""), ContainsSubstring("are empty"));
 }
 
 TEST_CASE("pairs_that_are_empty_or_too_long_are_dropped_and_counted") {
@@ -108,6 +112,8 @@ TEST_CASE("pairs_that_are_empty_or_too_long_are_dropped_and_counted") {
                     ContainsSubstring("1 have an empty side") && ContainsSubstring("none is left"));
   CHECK_THROWS_WITH(PairCorpus(pairs, bytes(), bytes(), {.batch_tokens = 5, .longest = 6}),
                     ContainsSubstring("raise --batch-tokens"));
+  CHECK_THROWS_WITH(PairCorpus(pairs, bytes(), bytes(), {.batch_tokens = 12, .longest = 1}),
+                    ContainsSubstring("at least 2"));
 }
 
 TEST_CASE("a_batch_pads_behind_the_ends") {
@@ -181,5 +187,8 @@ TEST_CASE("sentences_come_back_from_their_ids") {
   CHECK(coder.encode(" \t").empty());
   CHECK(coder.decode(std::vector<int32_t>{' ', 'a', 256, 'b'}) == "a");
   CHECK(coder.decode(std::vector<int32_t>{'a', '\n', 'b'}) == "a b");
+  CHECK(coder.decode(std::vector<int32_t>{'a', 0xC3, 'b', 0xC3, 0xA9, 0xE2}) ==
+        "a\xEF\xBF\xBD"
+        "b\xC3\xA9\xEF\xBF\xBD");  // a part of a character is U+FFFD
   CHECK(coder.vocabulary() == 257);
 }
