@@ -127,25 +127,25 @@ std::vector<int32_t> BpeTokenizer::merge(std::string_view bytes) const {
 }
 
 const std::vector<int32_t>& BpeTokenizer::ids_of(std::string_view word,
-                                                 std::vector<int32_t>& room) const {
+                                                 std::vector<int32_t>& scratch) const {
   constexpr size_t longest_known = 64, most_known = 65'536;
   if (word.size() <= longest_known) {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(word);
     if (found != known_.end()) return found->second;  // entries stay where they are for ever
   }
-  room = merge(word);
+  scratch = merge(word);
   if (word.size() <= longest_known) {
     const std::lock_guard lock(mutex_);
-    if (known_.size() < most_known) known_.emplace(word, room);
+    if (known_.size() < most_known) known_.emplace(word, scratch);
   }
-  return room;
+  return scratch;
 }
 
 void BpeTokenizer::encode(std::string_view text, const Sink& sink) const {
-  std::vector<int32_t> piece, room;
+  std::vector<int32_t> piece, scratch;
   for_pretokens(text, [&](std::string_view word) {
-    const std::vector<int32_t>& ids = ids_of(word, room);
+    const std::vector<int32_t>& ids = ids_of(word, scratch);
     piece.insert(piece.end(), ids.begin(), ids.end());
     if (piece.size() < 4096) return;
     sink(piece);

@@ -47,7 +47,8 @@ class BpeTokenizer : public Tokenizer {
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
-  const std::vector<int32_t>& ids_of(std::string_view word, std::vector<int32_t>& room) const;
+  // Those that are remembered, or else in `scratch`.
+  const std::vector<int32_t>& ids_of(std::string_view word, std::vector<int32_t>& scratch) const;
   std::vector<int32_t> merge(std::string_view word) const;
   int32_t rank_of(int32_t left, int32_t right) const;  // -1: they do not merge
 

@@ -19,9 +19,13 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
+// By category, or because it has another case, as the Roman numeral Ⅷ. (Of Unicode's property Cased
+// the modifier letters are missing: they are ignorable besides.)
 bool is_cased(char32_t c) {
   const utf8proc_category_t of = category(c);
-  return of == UTF8PROC_CATEGORY_LU || of == UTF8PROC_CATEGORY_LL || of == UTF8PROC_CATEGORY_LT;
+  const auto code = static_cast<utf8proc_int32_t>(c);
+  return of == UTF8PROC_CATEGORY_LU || of == UTF8PROC_CATEGORY_LL || of == UTF8PROC_CATEGORY_LT ||
+         utf8proc_tolower(code) != code || utf8proc_toupper(code) != code;
 }
 
 // Marks and the like, which a word has beside its letters (Unicode 3.13, D136, by category).

@@ -121,6 +121,44 @@ TEST_CASE("learning_equals_counting_anew_before_every_merge") {
   for (size_t i = 0; i < words.size(); ++i) REQUIRE(tokenizer->encode(words[i]) == split[i]);
 }
 
+TEST_CASE("merges_in_any_order_act_as_gpt2s_loop_does") {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    Generator random({seed, Purpose::sampling, 1, 0});
+    std::vector<std::string> tokens = all_bytes();
+    std::vector<BpeMerge> merges;
+    std::vector<int32_t> letters{'a', 'b', 'c'};
+    while (letters.size() < 15) {
+      const auto draw = [&] { return letters[random.below(uint32_t(letters.size()))]; };
+      const int32_t left = draw(), right = draw();
+      const std::string joined = tokens[left] + tokens[right];
+      const auto known = std::find(tokens.begin(), tokens.end(), joined);
+      const auto id = static_cast<int32_t>(known - tokens.begin());
+      if (known == tokens.end()) tokens.push_back(joined), letters.push_back(id);
+      merges.insert(merges.begin() + random.below(uint32_t(merges.size() + 1)), {left, right, id});
+    }
+    std::string word;
+    for (int i = 0; i < 60; ++i) word += static_cast<char>('a' + random.below(3));
+    // The plain loop: the pair of the lowest rank, everywhere from left to right, until none merges.
+    std::vector<int32_t> ids(word.begin(), word.end());
+    for (bool merged = true; merged;) {
+      merged = false;
+      for (const BpeMerge& merge : merges) {
+        std::vector<int32_t> next;
+        for (size_t i = 0; i < ids.size(); ++i) {
+          const bool here = i + 1 < ids.size() && ids[i] == merge.left && ids[i + 1] == merge.right;
+          next.push_back(here ? merge.result : ids[i]);
+          i += here;
+        }
+        merged = next.size() < ids.size();
+        ids = next;
+        if (merged) break;
+      }
+    }
+    CAPTURE(seed, word);
+    CHECK(BpeTokenizer(tokens, merges).encode(word) == ids);
+  }
+}
+
 TEST_CASE("learning_ends_where_no_pair_occurs_twice") {
   const auto tokenizer = learnt({"ab", "ab", "cd"}, 1000);
   CHECK(tokenizer->vocabulary_size() == 257);
@@ -230,6 +268,7 @@ TEST_CASE("a_tokenizer_is_loaded_from_its_file_or_gpt2s_folder") {
 TEST_CASE("lower_case_is_that_of_unicode") {
   CHECK(lower_case("Straße ÄÖÜ ÉCOLE ЁЖ Ωμέγα") == "straße äöü école ёж ωμέγα");
   CHECK(lower_case("ΟΔΟΣ ΣΑΣ, Σ") == "οδος σας, σ");  // a sigma that ends a word is a final one
+  CHECK(lower_case("ΑΣⅧ ΑΣ2") == "ασⅷ ας2");          // which a Roman numeral does not end
   CHECK(lower_case("İI") == "i̇i");
   CHECK(lower_case("A\xFF"
                    "B") ==
