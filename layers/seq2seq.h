@@ -44,8 +44,8 @@ class Seq2Seq : public Module {
   /// Appends tokens [B,T] to the cache -> [B,V], the scores of what follows the last.
   Tensor decode(const Tensor& tokens, Cache& cache);
 
-  /// The most that one of the decoder's norms mixes. Of which that is more than nothing outside
-  /// training, there is no decoding over a cache.
+  /// The most that one of the decoder's norms mixes. Where that is more than nothing outside
+  /// training, it cannot be decoded over a cache.
   Mixes decoder_mixes(bool training) const { return decoder_.mixes(training); }
 
   const TransformerConfig& config() const { return config_; }

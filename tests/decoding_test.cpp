@@ -158,23 +158,50 @@ TEST_CASE("samples_follow_the_models_probabilities_and_their_seed") {
   const PaddedSentences source = pad({{1, 2, 3}}, end_id);
   std::map<std::vector<int32_t>, int> counts;
   constexpr int draws = 2000;
-  for (int seed = 0; seed < draws; ++seed)
-    ++counts[sample_translations(*model, source, end_id, {.temperature = 1}, seed, 3)[0].ids];
+  for (uint64_t seed = 0; seed < draws; ++seed)
+    ++counts[sample_translations(*model, source, end_id, {.temperature = 1}, {{seed}}, 3)[0].ids];
   // The empty translation has the probability of the end alone.
   const double expected = std::exp(log_probability(*model, {1, 2, 3}, {}));
   CHECK(std::abs(counts[{}] / double(draws) - expected) <
         4 * std::sqrt(expected * (1 - expected) / draws) + 1e-9);
   CHECK(counts.size() > 3);
-  const auto cold = sample_translations(*model, source, end_id, {.temperature = 0}, 1);
+  const auto cold = sample_translations(*model, source, end_id, {.temperature = 0}, {{1}});
   CHECK(cold[0].ids == translate(*model, source, end_id, {.beam = 1, .longest = 12})[0].ids);
-  CHECK(sample_translations(*model, source, end_id, {.temperature = 1}, 5)[0].ids ==
-        sample_translations(*model, source, end_id, {.temperature = 1}, 5)[0].ids);
+  CHECK_THROWS_WITH(sample_translations(*model, source, end_id, {}, {}),
+                    ContainsSubstring("0 keys for 1 sentences"));
+}
+
+TEST_CASE("a_sample_does_not_depend_on_what_else_is_in_the_batch") {
+  const auto model = lively(6, "", 64);  // longer than twice the longest source and 10
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<RandomKey> keys;
+    for (uint32_t i = 0; i < sentences.size(); ++i) keys.push_back({seed, Purpose::sampling, i});
+    const auto together =
+        sample_translations(*model, pad(sentences, end_id), end_id, {.temperature = 2}, keys);
+    for (size_t i = 0; i < sentences.size(); ++i) {
+      const auto alone = sample_translations(*model, pad({sentences[i]}, end_id), end_id,
+                                             {.temperature = 2}, {keys[i]});
+      CHECK(together[i].ids == alone[0].ids);
+      CHECK(together[i].ids.size() < 2 * (sentences[i].size() + 1) + 10);
+    }
+  }
+}
+
+TEST_CASE("weights_that_are_not_finite_are_an_error_in_decoding") {
+  const auto model = lively(1);
+  for (const NamedTensor& entry : named_parameters(*model)) entry.tensor.data<float>()[0] = NAN;
+  const PaddedSentences source = pad({{1, 2, 3}}, end_id);
+  CHECK_THROWS_WITH(translate(*model, source, end_id, {}), ContainsSubstring("not finite"));
+  CHECK_THROWS_WITH(sample_translations(*model, source, end_id, {}, {{1}}),
+                    ContainsSubstring("not finite"));
 }
 
 TEST_CASE("decoding_options_without_sense_are_refused") {
   const auto model = lively(1);
   const PaddedSentences source = pad(sentences, end_id);
-  CHECK_THROWS_WITH(translate(*model, source, end_id, {.beam = 0}), ContainsSubstring("beam"));
+  for (const int64_t beam : {int64_t{-1}, int64_t{0}, int64_t{10'001}, INT64_MAX})
+    CHECK_THROWS_WITH(translate(*model, source, end_id, {.beam = beam}),
+                      ContainsSubstring("got " + std::to_string(beam)));
   CHECK_THROWS_WITH(translate(*model, source, end_id, {.longest = -1}), ContainsSubstring("-1"));
   CHECK_THROWS_WITH(translate(*model, source, end_id, {.length_penalty = NAN}),
                     ContainsSubstring("length penalty"));

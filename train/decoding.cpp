@@ -15,9 +15,9 @@ struct Hypothesis {
 };
 
 // The log probabilities of what follows each hypothesis, over a cache where there can be one.
-class Reader {
+class Scorer {
  public:
-  Reader(Seq2Seq& model, const PaddedSentences& source, int32_t end, int64_t longest)
+  Scorer(Seq2Seq& model, const PaddedSentences& source, int32_t end, int64_t longest)
       : model_(model),
         source_(source),
         end_(end),
@@ -36,14 +36,24 @@ class Reader {
     if (cached_ && !same) cache_.select(parents, !same_memory);
   }
 
-  /// [hypotheses, V], f32.
+  /// [hypotheses, V], f32. Throws where they are not numbers.
   Tensor log_probabilities(const std::vector<Hypothesis>& hypotheses) {
     const Pause pause;
+    const Tensor scores = log_softmax(cast(logits(hypotheses), DType::f32));
+    for (int64_t row = 0; row < scores.dim(0); ++row)  // one such logit spoils its row
+      check(!std::isnan(scores.data<float>()[row * scores.dim(1)]),
+            "decoding: the model's logits are not finite; its weights are broken, or its training "
+            "diverged");
+    return scores;
+  }
+
+ private:
+  Tensor logits(const std::vector<Hypothesis>& hypotheses) {
     std::vector<int32_t> ids;
     const auto rows = static_cast<int64_t>(hypotheses.size());
     if (cached_) {
       for (const Hypothesis& h : hypotheses) ids.push_back(h.ids.empty() ? end_ : h.ids.back());
-      return log_softmax(cast(model_.decode(Tensor::from(ids, {rows, 1}), cache_), DType::f32));
+      return model_.decode(Tensor::from(ids, {rows, 1}), cache_);
     }
     // All of it again, for each token.
     std::vector<int32_t> sources, lengths;
@@ -56,13 +66,11 @@ class Reader {
       ids.insert(ids.end(), h.ids.begin(), h.ids.end());
     }
     const auto T = static_cast<int64_t>(ids.size()) / rows;
-    const Tensor states =
-        model_.logits(Tensor::from(sources, {rows, S}), Tensor::from(ids, {rows, T}),
-                      {.memory_lengths = Tensor::from(lengths)});
-    return log_softmax(cast(reshape(slice(states, 1, T - 1, T), {rows, -1}), DType::f32));
+    const Tensor all = model_.logits(Tensor::from(sources, {rows, S}), Tensor::from(ids, {rows, T}),
+                                     {.memory_lengths = Tensor::from(lengths)});
+    return reshape(slice(all, 1, T - 1, T), {rows, -1});
   }
 
- private:
   Seq2Seq& model_;
   const PaddedSentences& source_;
   int32_t end_;
@@ -70,6 +78,16 @@ class Reader {
   Seq2Seq::Cache cache_;
   std::vector<int64_t> sentences_;
 };
+
+// The most tokens of each sentence's translation, the end counted.
+std::vector<int64_t> limits_of(const Seq2Seq& model, const PaddedSentences& source,
+                               int64_t longest) {
+  check(longest >= 0, "decoding: longest must not be negative, got ", longest);
+  std::vector<int64_t> limits;
+  for (const int32_t length : source.lengths.to_vector<int32_t>())
+    limits.push_back(std::min(model.config().context, longest ? longest : 2 * length + 10));
+  return limits;
+}
 
 struct Candidate {
   double log_probability;
@@ -106,24 +124,25 @@ void add_best(std::vector<Candidate>& best, const float* scores, int64_t vocabul
 class Beam {
  public:
   Beam(Seq2Seq& model, const PaddedSentences& source, int32_t end, const DecodingOptions& options)
-      : options_(options), end_(end), vocabulary_(model.config().vocabulary) {
-    check(options.beam > 0, "translate: the beam must be at least 1, got ", options.beam);
-    check(std::isfinite(options.length_penalty), "translate: the length penalty is ",
+      : options_(options),
+        end_(end),
+        vocabulary_(model.config().vocabulary),
+        limits_(limits_of(model, source, options.longest)) {
+    check(options.beam > 0 && options.beam <= 10'000,
+          "decoding: the beam must lie in 1 ... 10000, got ", options.beam);
+    check(std::isfinite(options.length_penalty), "decoding: the length penalty is ",
           options.length_penalty);
-    check(options.longest >= 0, "translate: longest must not be negative, got ", options.longest);
-    const int64_t sentences = source.ids.dim(0), context = model.config().context;
+    const int64_t sentences = source.ids.dim(0);
     ended_.resize(sentences);
-    for (int64_t i = 0; i < sentences; ++i) {
-      const int64_t own = 2 * source.lengths.data<int32_t>()[i] + 10;
-      limits_.push_back(std::min(context, options.longest ? options.longest : own));
-      live_.push_back({i, {}, 0});
-    }
-    Reader reader(model, source, end, *std::max_element(limits_.begin(), limits_.end()));
     std::vector<int32_t> parents(sentences);
-    for (int64_t i = 0; i < sentences; ++i) parents[i] = static_cast<int32_t>(i);
+    for (int64_t i = 0; i < sentences; ++i) {
+      live_.push_back({i, {}, 0});
+      parents[i] = static_cast<int32_t>(i);
+    }
+    Scorer scorer(model, source, end, *std::max_element(limits_.begin(), limits_.end()));
     while (!live_.empty()) {
-      reader.select(live_, parents);
-      parents = advance(reader.log_probabilities(live_));
+      scorer.select(live_, parents);
+      parents = advance(scorer.log_probabilities(live_));
     }
   }
 
@@ -204,30 +223,30 @@ std::vector<Translation> translate(Seq2Seq& model, const PaddedSentences& source
 
 std::vector<Translation> sample_translations(Seq2Seq& model, const PaddedSentences& source,
                                              int32_t end, const SamplingOptions& sampling,
-                                             uint64_t seed, int64_t longest) {
+                                             const std::vector<RandomKey>& keys, int64_t longest) {
   check_sampling_options(sampling);
   const int64_t sentences = source.ids.dim(0), V = model.config().vocabulary;
-  const int64_t limit = longest ? std::min(longest, model.config().context)
-                                : std::min(model.config().context, 2 * source.ids.dim(1) + 10);
-  Reader reader(model, source, end, limit);
+  check(static_cast<int64_t>(keys.size()) == sentences, "sample_translations: ", keys.size(),
+        " keys for ", sentences, " sentences");
+  const std::vector<int64_t> limits = limits_of(model, source, longest);
+  Scorer scorer(model, source, end, *std::max_element(limits.begin(), limits.end()));
   std::vector<Hypothesis> live;
   std::vector<int32_t> parents;
-  std::vector<Generator> generators;
+  std::vector<Generator> generators(keys.begin(), keys.end());
   std::vector<Translation> result(sentences);
   for (int64_t i = 0; i < sentences; ++i) {
     live.push_back({i, {}, 0});
     parents.push_back(static_cast<int32_t>(i));
-    generators.emplace_back(RandomKey{seed, Purpose::sampling, static_cast<uint32_t>(i), 1});
   }
   while (!live.empty()) {
-    reader.select(live, parents);
-    const Tensor scores = reader.log_probabilities(live);
+    scorer.select(live, parents);
+    const Tensor scores = scorer.log_probabilities(live);
     std::vector<Hypothesis> next;
     parents.clear();
     for (size_t i = 0; i < live.size(); ++i) {
       Hypothesis& h = live[i];
       const float* const row = scores.data<float>() + static_cast<int64_t>(i) * V;
-      const bool last = static_cast<int64_t>(h.ids.size()) + 1 == limit;
+      const bool last = static_cast<int64_t>(h.ids.size()) + 1 == limits[h.sentence];
       const int32_t token =
           last ? end
                : sample_token({row, static_cast<size_t>(V)}, sampling, generators[h.sentence]);

@@ -65,4 +65,23 @@ TransformerConfig config_from_json(std::string_view text) {
   return config;
 }
 
+void check_claim(const ModelFile& file, const TransformerConfig& config, const std::string& path) {
+  // Every block has tensors of its own.
+  for (const int64_t layers : {config.layers, config.encoder_layers})
+    check(layers <= file.tensors, path, ": ", layers, " layers are more than its ", file.tensors,
+          " tensors");
+  const double channels = static_cast<double>(config.channels);
+  const double blocks =
+      static_cast<double>(config.layers) + static_cast<double>(config.encoder_layers);
+  double numbers = blocks * channels * (channels + static_cast<double>(config.hidden));
+  numbers += static_cast<double>(config.vocabulary) * channels;
+  numbers += static_cast<double>(config.source_vocabulary) * channels;
+  if (config.position == "learned") numbers += static_cast<double>(config.context) * channels;
+  check(numbers <= file.numbers, path, ": its configuration asks for ", numbers,
+        " numbers or more, and its tensors hold ", file.numbers);
+  // These positions are computed, so no tensor bounds them.
+  check(config.position != "sinusoidal" || config.context <= 1'000'000, path, ": a context of ",
+        config.context, " is more than any text");
+}
+
 }  // namespace tapeformer

@@ -32,29 +32,10 @@ SentenceCoders coders_from_json(std::string_view text) {
   const bool lowercase = json["lowercase"];
   const auto source = Tokenizer::from_json(json["source"].get<std::string>());
   const bool shared = !json.contains("target");
-  check(shared || json["target"].is_string(), "translator: its target tokenizer is no text");
+  check(shared || json["target"].is_string(), "translator: its target tokenizer is no string");
   const auto target = shared ? source : Tokenizer::from_json(json["target"].get<std::string>());
   return {SentenceCoder(source, lowercase), SentenceCoder(target, lowercase)};
 }
-
-namespace {
-
-// Before memory is spent on what a configuration claims: the file must hold as much.
-void check_claim(const ModelFile& file, const TransformerConfig& config, const std::string& path) {
-  check(config.layers <= file.tensors && config.encoder_layers <= file.tensors, path,
-        ": more layers than its ", file.tensors, " tensors");
-  const double channels = static_cast<double>(config.channels);
-  const double blocks = static_cast<double>(config.layers + config.encoder_layers);
-  double numbers = blocks * channels * (channels + static_cast<double>(config.hidden));
-  numbers += static_cast<double>(config.vocabulary + config.source_vocabulary) * channels;
-  if (config.position == "learned") numbers += static_cast<double>(config.context) * channels;
-  check(numbers <= file.numbers, path, ": its configuration asks for ", numbers,
-        " numbers or more, and its tensors hold ", file.numbers);
-  check(config.position != "sinusoidal" || config.context <= 1'000'000, path, ": a context of ",
-        config.context, " is more than any text");
-}
-
-}  // namespace
 
 Translator load_translator(const std::filesystem::path& folder_or_file) {
   std::filesystem::path path = folder_or_file;
@@ -78,37 +59,41 @@ Translator load_translator(const std::filesystem::path& folder_or_file) {
 
 namespace {
 
-// Runs `decode` over batches of sentences of about equal length, and puts the results in order.
+// Runs `decode(batch, the numbers of its sentences)` over batches of sentences of about equal
+// length, and puts the results in order.
 template <class Decode>
 TranslationRun run_batches(Seq2Seq& model, const SentenceCoders& coders,
                            const std::vector<std::string>& sentences, int64_t batch_tokens,
                            const Decode& decode) {
   TranslationRun run;
   run.sentences.resize(sentences.size());
-  std::vector<std::vector<int32_t>> ids;
+  run.ids.resize(sentences.size());
   std::vector<size_t> order;
   const auto longest = static_cast<size_t>(model.config().context) - 1;  // and the end
+  const auto length = [&](size_t i) { return run.ids[i].source.size(); };
   for (size_t i = 0; i < sentences.size(); ++i) {
-    ids.push_back(coders.source.encode(sentences[i]));
-    if (ids[i].size() > longest) {
-      ids[i].resize(longest);
+    run.ids[i].source = coders.source.encode(sentences[i]);
+    if (length(i) > longest) {
+      run.ids[i].source.resize(longest);
       ++run.cut;
     }
-    if (!ids[i].empty()) order.push_back(i);
+    if (length(i) > 0) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
+                   [&](size_t a, size_t b) { return length(a) < length(b); });
   for (size_t begin = 0; begin < order.size();) {
     std::vector<std::vector<int32_t>> batch;
     size_t end = begin;
     while (end < order.size() &&
            (end == begin ||
-            static_cast<int64_t>((end + 1 - begin) * (ids[order[end]].size() + 1)) <= batch_tokens))
-      batch.push_back(ids[order[end++]]);
-    const auto translations = decode(pad(batch, coders.source.end()), order[begin]);
-    for (size_t i = begin; i < end; ++i) {
-      run.sentences[order[i]] = coders.target.decode(translations[i - begin].ids);
-      run.mean_score += translations[i - begin].score / static_cast<double>(order.size());
+            static_cast<int64_t>((end + 1 - begin) * (length(order[end]) + 1)) <= batch_tokens))
+      batch.push_back(run.ids[order[end++]].source);
+    const std::span<const size_t> numbers(order.data() + begin, batch.size());
+    std::vector<Translation> translations = decode(pad(batch, coders.source.end()), numbers);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      run.sentences[numbers[i]] = coders.target.decode(translations[i].ids);
+      run.ids[numbers[i]].target = std::move(translations[i].ids);
+      run.mean_score += translations[i].score / static_cast<double>(order.size());
     }
     begin = end;
   }
@@ -120,8 +105,9 @@ TranslationRun run_batches(Seq2Seq& model, const SentenceCoders& coders,
 TranslationRun translate_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                    const std::vector<std::string>& sentences,
                                    const DecodingOptions& options, int64_t batch_tokens) {
-  return run_batches(model, coders, sentences, batch_tokens,
-                     [&](const PaddedSentences& source, size_t) {
+  const int64_t wide = std::max<int64_t>(1, options.beam / 5);
+  return run_batches(model, coders, sentences, batch_tokens / wide,
+                     [&](const PaddedSentences& source, std::span<const size_t>) {
                        return translate(model, source, coders.target.end(), options);
                      });
 }
@@ -131,8 +117,12 @@ TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                 const SamplingOptions& sampling, uint64_t seed,
                                 int64_t batch_tokens) {
   return run_batches(
-      model, coders, sentences, batch_tokens, [&](const PaddedSentences& source, size_t first) {
-        return sample_translations(model, source, coders.target.end(), sampling, seed + first);
+      model, coders, sentences, batch_tokens,
+      [&](const PaddedSentences& source, std::span<const size_t> numbers) {
+        std::vector<RandomKey> keys;
+        for (const size_t number : numbers)
+          keys.push_back({seed, Purpose::sampling, static_cast<uint32_t>(number), 1});
+        return sample_translations(model, source, coders.target.end(), sampling, keys);
       });
 }
 
@@ -164,8 +154,7 @@ TranslationTask::TranslationTask(Seq2Seq& model, const SentenceCoders& coders,
   check(options.smoothing >= 0 && options.smoothing < 1,
         "translation: label smoothing must be in [0, 1), got ", options.smoothing);
   check(options.bleu_sentences >= 0,
-        "translation: the number of sentences for BLEU must not be "
-        "negative, got ",
+        "translation: the number of sentences for BLEU must not be negative, got ",
         options.bleu_sentences);
   for (SentencePair& pair : validation_text) {
     sources_.push_back(std::move(pair.source));
@@ -191,7 +180,8 @@ std::vector<MicroBatch> TranslationTask::micro_batches(int64_t step) {
   return batches;
 }
 
-Validation TranslationTask::validate(bool whole) {
+// Always on the same sentences, so that evaluations can be compared.
+Validation TranslationTask::validate(bool) {
   latest_.loss = translation_loss(model_, validation_);
   // What knows less than a uniform guess writes noise of the greatest length: not worth the time.
   if (latest_.loss >= std::log(static_cast<double>(model_.config().vocabulary))) {
@@ -200,9 +190,8 @@ Validation TranslationTask::validate(bool whole) {
     return latest_;
   }
   const size_t all = sources_.size();
-  const size_t count = whole || options_.bleu_sentences == 0
-                           ? all
-                           : std::min(all, static_cast<size_t>(options_.bleu_sentences));
+  const size_t count =
+      options_.bleu_sentences ? std::min(all, static_cast<size_t>(options_.bleu_sentences)) : all;
   const std::vector<std::string> sources(sources_.begin(), sources_.begin() + count);
   const std::vector<std::string> references(references_.begin(), references_.begin() + count);
   translations_ = translate_sentences(model_, coders_, sources, {.beam = 1}).sentences;

@@ -32,16 +32,21 @@ struct Translator {
 /// readers throw, and where tokenizer and model do not belong together.
 Translator load_translator(const std::filesystem::path& folder_or_file);
 
+struct TokenPair {
+  std::vector<int32_t> source, target;
+};
 struct TranslationRun {
   std::vector<std::string> sentences;
-  double mean_score = 0;  ///< of the model, over the sentences that are not empty
+  std::vector<TokenPair> ids;  ///< as the model read and wrote them, without the ends
+  double mean_score = 0;       ///< of the model, over the sentences that are not empty
   int64_t cut = 0;  ///< sources longer than the model's context, of which the beginning counts
 };
-/// Translates sentences in batches of about `batch_tokens` source tokens; an empty one stays empty.
+/// Translates sentences in batches of about `batch_tokens` source tokens, fewer where the beam is
+/// wider than 5; an empty one stays empty.
 TranslationRun translate_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                    const std::vector<std::string>& sentences,
                                    const DecodingOptions& options, int64_t batch_tokens = 2048);
-/// The same with each token drawn.
+/// The same with each token drawn: a function of the seed and the sentence's number.
 TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                 const std::vector<std::string>& sentences,
                                 const SamplingOptions& sampling, uint64_t seed,
@@ -50,7 +55,7 @@ TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
 struct TranslationTaskOptions {
   int64_t accumulate = 1;      ///< batches per update
   double smoothing = 0.1;      ///< of the labels in training
-  int64_t bleu_sentences = 0;  ///< of the validation text that are translated; 0: all
+  int64_t bleu_sentences = 0;  ///< of the validation text, the first, that are translated; 0: all
 };
 
 /// Trains a translator: mean cross-entropy per target token, with smoothed labels in training and
