@@ -189,6 +189,69 @@ TEST_CASE("averaging_keeps_the_last_evaluations_and_the_models_own_weights") {
   CHECK(!fs::exists(folder / "run" / "recent-0.safetensors"));
 }
 
+namespace {
+
+// A model of one number, whose evaluations have been written down before.
+struct ScriptedTask : TrainTask {
+  explicit ScriptedTask(std::vector<Validation> script) : script(std::move(script)) {}
+  struct Number : Module {
+    Tensor value = make_parameter({1}, 1);
+    void visit(Visitor& visitor) override { visitor.parameter("value", value); }
+  };
+  Module& model() override { return number; }
+  std::vector<MicroBatch> micro_batches(int64_t) override {
+    return {{1, [this] { return sum(number.value * number.value); }}};
+  }
+  Validation validate(bool) override { return script.at(next++); }
+  Number number;
+  std::vector<Validation> script;
+  size_t next = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a_mean_that_was_best_stays_best_when_the_run_goes_on") {
+  const TemporaryFolder folder;
+  TrainOptions options;
+  options.schedule = {.name = "constant", .lr = 0.01, .warmup = 0, .steps = 4};
+  options.eval_every = 2;
+  options.average = 2;
+  options.out = folder / "run";
+  options.description = {"{}", "{}", "{}"};
+  ScriptedTask first({{5, 1}, {4, 10}, {3, 11}, {3, 20}});  // after 0, 2 and 4 steps; the mean
+  const TrainResult before = Trainer(first, options).run(0, {});
+  CHECK(before.averaged == 2);
+  CHECK(before.best_loss == Approx(-20));
+  const std::string best = content(folder / "run" / "best.safetensors");
+  options.schedule.steps = 6;
+  ScriptedTask second({{2, 15}, {2, 18}});
+  Trainer trainer(second, options);
+  trainer.resume();
+  const TrainResult after = trainer.run(0, {});
+  CHECK(after.steps == 6);
+  CHECK(after.best_loss == Approx(-20));
+  CHECK(after.averaged == 2);
+  CHECK(content(folder / "run" / "best.safetensors") == best);
+}
+
+TEST_CASE("of_equal_bleu_the_lower_loss_is_better") {
+  CHECK(Validation{2, 0}.judged_by() < Validation{3, 0}.judged_by());
+  CHECK(Validation{9, 10.01}.judged_by() < Validation{1, 10}.judged_by());
+  CHECK(Validation{2, {}}.judged_by() < Validation{3, {}}.judged_by());
+}
+
+TEST_CASE("every_evaluation_translates_the_same_sentences") {
+  Study study;
+  Seq2Seq model(study.config, 1);
+  TranslationTask task(model, study.coders, study.training, study.validation, study.text,
+                       {.bleu_sentences = 3});
+  TrainOptions options = study.options({}, 60);  // enough to translate at all
+  options.schedule.lr = 1e-2;
+  options.eval_every = 0;  // the one at the end is of the whole validation part
+  Trainer(task, options).run(0, {});
+  CHECK(task.translations().size() == 3);
+}
+
 TEST_CASE("a_run_ends_when_its_time_is_up_with_an_evaluation") {
   const TemporaryFolder folder;
   Study study;

@@ -161,6 +161,7 @@ void save_checkpoint(const fs::path& folder, const ModelFile& description, Modul
                     {"loss_scale_good_steps", std::to_string(state.loss_scale.good_steps)},
                     {"skipped_steps", std::to_string(state.loss_scale.skipped)},
                     {"evaluations", std::to_string(state.evaluations)},
+                    {"averaged", std::to_string(state.averaged)},
                     {"seconds", shortest(state.seconds)}});
   ModelFile at_this_step = description;
   at_this_step.step = state.step;
@@ -235,6 +236,7 @@ TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
   read_number(file, "best_step", state.best_step);
   read_number(file, "evaluations_without_gain", state.evaluations_without_gain);
   if (file.metadata().contains("evaluations")) read_number(file, "evaluations", state.evaluations);
+  if (file.metadata().contains("averaged")) read_number(file, "averaged", state.averaged);
   if (file.metadata().contains("seconds")) read_number(file, "seconds", state.seconds);
   if (file.metadata().contains("loss_scale")) {  // files of earlier versions have none
     read_number(file, "loss_scale", state.loss_scale.value);

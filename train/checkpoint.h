@@ -40,6 +40,7 @@ struct TrainingState {
   uint64_t seed = 0;
   double best_loss = std::numeric_limits<double>::infinity();  // what evaluations are judged by
   int64_t best_step = 0;
+  int64_t averaged = 0;  // the best weights are the mean of so many evaluations'; 0: of one
   int64_t evaluations_without_gain = 0;
   int64_t evaluations = 0;  // whose weights were kept for a mean
   double seconds = 0;       // that the run took so far

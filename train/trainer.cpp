@@ -214,9 +214,10 @@ double Trainer::evaluate_now(const TrainEvents& events) {
 
 void Trainer::judge(const Validation& validation) {
   ++state_.evaluations_without_gain;
-  if (validation.judged_by() >= state_.best_loss) return;
+  if (!(validation.judged_by() < state_.best_loss)) return;
   state_.best_loss = validation.judged_by();
   state_.best_step = state_.step;
+  state_.averaged = 0;
   state_.evaluations_without_gain = 0;
   options_.description.step = state_.step;
   if (options_.out.empty()) return;
@@ -241,21 +242,25 @@ void Trainer::keep_for_average() {
   in_folder([&] { save_model(file, options_.description, parameters_); });
 }
 
-// Judges the mean of the last evaluations' weights as one more evaluation; the model keeps its own.
-int64_t Trainer::try_average(const TrainEvents& events) {
+// Judges the mean of the last evaluations' weights, which the model keeps only in
+// best.safetensors. What was best is saved, so that a run that goes on has to better it.
+void Trainer::try_average(const TrainEvents& events) {
   std::vector<std::filesystem::path> files;
   for (int64_t i = 0; i < options_.average; ++i)
     if (const auto file = recent_file(options_.out, i); std::filesystem::exists(file))
       files.push_back(file);
-  if (options_.out.empty() || files.size() < 2) return 0;
-  const double best = state_.best_loss;
+  if (options_.out.empty() || files.size() < 2) return;
+  const TrainingState before = state_;
   load_average(files, parameters_);
   parameters_.round_weights();
   judge(task_.validate(true));
   if (events.on_average) events.on_average(static_cast<int64_t>(files.size()));
   load_model(options_.out, parameters_);
   parameters_.round_weights();
-  return state_.best_loss < best ? static_cast<int64_t>(files.size()) : 0;
+  state_.evaluations_without_gain = before.evaluations_without_gain;  // not one of the run's own
+  if (!(state_.best_loss < before.best_loss)) return;
+  state_.averaged = static_cast<int64_t>(files.size());
+  save();
 }
 
 void Trainer::draw_curves() const {
@@ -336,7 +341,7 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
                   : time_is_up_        ? End::out_of_time
                                        : End::stopped;
   if (events.on_end) events.on_end(end);
-  const int64_t averaged = end == End::stopped ? 0 : try_average(events);
+  if (end != End::stopped) try_average(events);
   const bool evaluated = (state_.step == steps || time_is_up_) && std::isfinite(loss);
   if (!evaluated)
     loss = stopped ? std::numeric_limits<double>::quiet_NaN() : task_.validate(true).loss;
@@ -345,7 +350,7 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
           loss,
           state_.best_loss,
           state_.best_step,
-          averaged,
+          state_.averaged,
           state_.loss_scale.skipped};
 }
 

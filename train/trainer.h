@@ -54,7 +54,9 @@ StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimize
 struct Validation {
   double loss = 0;             ///< nats per token
   std::optional<double> bleu;  ///< where it is known, the best model is that of the highest
-  double judged_by() const { return bleu ? -*bleu : loss; }
+  /// The lower the better. Of equal BLEU, as 0 at the beginning, the lower loss counts, by less
+  /// than BLEU's digits.
+  double judged_by() const { return bleu ? 1e-9 * loss - *bleu : loss; }
 };
 
 /// What a Trainer trains, and how it is judged.
@@ -139,7 +141,7 @@ class Trainer {
   double evaluate_now(const TrainEvents& events);
   void judge(const Validation& validation);
   void keep_for_average();
-  int64_t try_average(const TrainEvents& events);
+  void try_average(const TrainEvents& events);
   double seconds() const;
   bool out_of_time() const;
   void save();
