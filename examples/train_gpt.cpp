@@ -3,13 +3,12 @@
 //   train_gpt                                     a small model on generated stories
 //   train_gpt --data FILE --layers 6 --channels 384 --heads 6 --context 256 --dropout 0.2
 //   train_gpt --resume runs/1                     goes on where a run stopped
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/threads.h"
 #include "data/json_text.h"
 #include "data/stories.h"
+#include "examples/interruption.h"
 #include "examples/train_gpt_inspection.h"
 #include "examples/train_gpt_options.h"
 #include "train/files.h"
@@ -23,18 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
-
-// The first Ctrl-C, or other request to end, asks the run to save and end; the next one kills it.
-void on_interrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);
-}
-
-void take_signals(void (*handler)(int)) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, handler);
-}
-
 // A new folder runs/1, runs/2, ...; creating it claims it.
 fs::path fresh_folder() {
   fs::create_directories("runs");
@@ -42,12 +29,6 @@ fs::path fresh_folder() {
     const fs::path folder = fs::path("runs") / std::to_string(i);
     if (fs::create_directory(folder)) return folder;
   }
-}
-
-// The same number, or the same word.
-bool same_value(const std::string& a, const std::string& b) {
-  double x = 0, y = 0;
-  return a == b || (CLI::detail::lexical_cast(a, x) && CLI::detail::lexical_cast(b, y) && x == y);
 }
 
 // Replaces the options by those of the checkpoint. Options that shape the run and were given again
@@ -71,17 +52,7 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
   TrainGptOptions saved;
   CLI::App saved_app;
   declare(saved_app, saved);
-  std::istringstream text(run["options"].get<std::string>());
-  saved_app.parse_from_stream(text);
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_configurable() || option->count() == 0) continue;
-    const auto kept = saved_app.get_option(option->get_name())->as<std::string>();
-    const auto given = option->as<std::string>();
-    check(
-        same_value(kept, given), option->get_name(), " ", given, ": the run in ", options.out,
-        " has ", kept,
-        ", and a resumed run keeps it; leave the option out, or start a new run in another --out");
-  }
+  read_kept_options(saved_app, run["options"], app, options.out);
   saved.program = options.program;
   saved.data = options.data.empty() ? run.value("data", "") : options.data;
   saved.out = options.out;
@@ -90,15 +61,6 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
   saved.inspect = options.inspect;
   saved.resuming = true;
   options = saved;
-}
-
-bool holds_run(const fs::path& folder) {
-  return has_checkpoint(folder) || fs::exists(folder / "metrics.jsonl");
-}
-
-void set_threads(int64_t threads) {
-  check(threads >= 0 && threads <= 1024, "--threads must lie in 0 ... 1024, got ", threads);
-  if (threads > 0) set_num_threads(static_cast<int>(threads));
 }
 
 std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& text,
@@ -146,18 +108,6 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
               static_cast<long long>(result.steps));
 }
 
-// What a new run must not ask for: an option that would change nothing.
-void check_schedule(const CLI::App& app, const TrainGptOptions& options) {
-  if (app.count("--min-lr")) {
-    check(options.schedule != "constant" && options.schedule != "invsqrt",
-          "--min-lr: the schedule '", options.schedule, "' does not end at a rate of its own");
-    check(options.min_lr <= options.lr, "--min-lr ", options.min_lr, " is above --lr ", options.lr,
-          ", so the rate would rise at the end");
-  }
-  check(options.train.patience == 0 || options.train.eval_every > 0,
-        "--patience counts evaluations, and --eval-every 0 makes none before the end");
-}
-
 void check_options(const TrainGptOptions& options) {
   check(find_dtype(options.dtype) != DType::f64 || options.device == "cpu",
         "--dtype f64: a GPU trains in f32, bf16 or f16; use --device cpu");
@@ -185,7 +135,7 @@ TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& mod
   };
   events.should_stop = [] { return interrupted != 0; };
   events.on_end = [&](TrainResult::End end) {
-    take_signals(SIG_DFL);  // nothing is lost any more: the next one may end the last evaluation
+    release_interrupts();
     if (end == TrainResult::End::stopped)
       progress.note("saved; go on with: " + resume_command(options));
   };
@@ -210,11 +160,11 @@ int run(CLI::App& app, TrainGptOptions options) {
     check(!app.count(name) || !app.get_option(name)->as<std::string>().empty(), name,
           ": the name is empty; leave the option out for the default");
   if (app.count("--resume")) take_options_from_checkpoint(app, options, run);
-  if (!options.resuming) check_schedule(app, options);
+  if (!options.resuming) check_updates(app, options.train);
   complete(options);
   check_options(options);
   const Device device = find_device(options.device);
-  set_threads(options.threads);
+  use_threads(options.threads);
 
   const Text text = options.data.empty()
                         ? Text(generate_stories(1, 2'000'000), "the embedded stories")
@@ -251,10 +201,9 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (options.resuming) trainer.resume();
   if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked
   announce(options, model, *corpus, text);
-  take_signals(on_interrupt);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
-  const int64_t last =
-      options.stop_after ? std::min(options.stop_after, options.steps) : options.steps;
+  catch_interrupts();
+  const int64_t steps = options.train.schedule.steps;
+  const int64_t last = options.stop_after ? std::min(options.stop_after, steps) : steps;
   Progress progress(last, trainer.step());
   const TrainResult result =
       trainer.run(options.stop_after, show_on(progress, options, model, *tokenizer));

@@ -1,14 +1,9 @@
 // The command line of train_gpt: every size and rate is an option, also in a file for --config.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <string>
 
-#include "layers/initialization.h"
-#include "train/number_option.h"
-#include "train/trainer.h"
+#include "examples/options.h"
 
 namespace tapeformer {
 
@@ -29,10 +24,9 @@ struct TrainGptOptions {
 
   TransformerConfig model;
   bool untied = false;
-  int64_t batch = 12, steps = 2000, warmup = 100;
+  int64_t batch = 12;
   bool lines = false;
-  std::string tokenizer = "character", dtype = "f32", device = "cpu", schedule = "cosine";
-  double lr = 1e-3, min_lr = 1e-4;
+  std::string tokenizer = "character", dtype = "f32", device = "cpu";
   TrainOptions train;
 
   TrainGptOptions() {
@@ -40,28 +34,6 @@ struct TrainGptOptions {
     train.adamw = {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
     train.eval_every = 250;
     train.eval_batches = 40;
-  }
-};
-
-inline std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-/// Declares options under one heading of --help.
-struct OptionGroup {
-  CLI::App& app;
-  std::string name;
-
-  template <class T>
-  CLI::Option* add(const char* option, T& value, const std::string& text) const {
-    CLI::Option* const result = app.add_option(option, value, text)->group(name);
-    if constexpr (std::is_arithmetic_v<T>) result->check(number_objection<T>);
-    return result;
-  }
-  CLI::Option* flag(const char* option, bool& value, const std::string& text) const {
-    return app.add_flag(option, value, text)->group(name);
   }
 };
 
@@ -84,8 +56,7 @@ inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
       .add("--stop-after", o.stop_after,
            "Stop when this many steps are done; the schedule still aims at --steps")
       ->configurable(false);
-  options.add("--threads", o.threads, "CPU threads; 0: all that this process may use")
-      ->configurable(false);
+  declare_threads(options, o.threads);
   options.flag("--doctor", o.doctor, "Take two steps, report every parameter, and exit")
       ->configurable(false);
   options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples");
@@ -95,49 +66,20 @@ inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
 
 inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {
   options.add("--layers", o.model.layers, "Transformer blocks");
-  options.add("--heads", o.model.heads, "Attention heads; they divide the channels");
+  declare_shape(options, o.model, o.untied);
   options.add("--kv-heads", o.model.kv_heads, "Key-value heads; they divide the heads; 0: as many");
-  options.add("--channels", o.model.channels, "Channels of the residual stream");
-  options.add(
-      "--hidden", o.model.hidden,
-      "Width of the feed-forward network; 0: 4 times the channels, or as many parameters for "
-      "swiglu");
   options.add("--context", o.model.context, "Longest sequence, in tokens");
-  options.add("--norm", o.model.norm, listed(norm_names()));
-  options.add("--placement", o.model.placement, listed(placement_names()));
-  options.add("--initialization", o.model.initialization,
-              listed(initialization_names()) + "; empty: what the placement asks for");
-  options.add("--position", o.model.position, listed(position_names()));
-  options.add("--activation", o.model.activation, listed(activation_names()));
-  options.add("--dropout", o.model.dropout, "Of the embeddings and of every sub-layer's output");
   options.flag("--qk-norm", o.model.qk_norm, "RMS norm of each head's queries and keys");
   options.flag("--bias", o.model.bias, "Biases in the linear maps");
-  options.flag("--untied", o.untied,
-               "An output projection of its own instead of the embedding table");
   options.add("--tokenizer", o.tokenizer,
               "character, byte, or a file: what `tokenizer train` wrote, or GPT-2's vocab.json");
 }
 
 inline void declare_training(const OptionGroup& options, TrainGptOptions& o) {
   options.add("--batch", o.batch, "Sequences per micro-batch");
-  options.add("--accumulate", o.train.accumulate, "Micro-batches per update");
-  options.add("--steps", o.steps, "Updates, and the schedule's horizon");
-  options.add("--lr", o.lr, "Peak learning rate");
-  options.add("--min-lr", o.min_lr, "Learning rate at the end, at most the peak");
-  options.add("--warmup", o.warmup, "Steps of linear rise to the peak");
-  options.add("--schedule", o.schedule, listed(schedule_names()));
-  options.add("--beta1", o.train.adamw.beta1, "AdamW: decay of the mean of the gradients");
-  options.add("--beta2", o.train.adamw.beta2, "AdamW: decay of the mean of their squares");
-  options.add("--weight-decay", o.train.adamw.weight_decay,
-              "AdamW: of tensors with two dimensions");
-  options.add("--clip", o.train.clip, "Largest global gradient norm; 0: no clipping");
-  options.add("--eval-every", o.train.eval_every, "Steps between evaluations; 0: only at the end");
+  declare_updates(options, o.train);
   options.add("--eval-batches", o.train.eval_batches,
               "Batches of each evaluation but the one at the end; 0: the whole validation part");
-  options.add("--save-every", o.train.save_every,
-              "Steps between checkpoints; 0: with every evaluation");
-  options.add("--patience", o.train.patience,
-              "Stop after so many evaluations without gain; 0: never");
 }
 
 inline void declare_inspection(const OptionGroup& options, TrainGptOptions& o) {
@@ -173,8 +115,7 @@ inline void declare_inspection(const OptionGroup& options, TrainGptOptions& o) {
 /// Declares every option. Those that are `configurable` make up the run: a checkpoint keeps them,
 /// and resuming takes them from there.
 inline void declare(CLI::App& app, TrainGptOptions& o) {
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  set_option_defaults(app);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.set_config("--config", "", "Read options from a file: lines such as layers=6")
       ->check([](const std::string& path) {  // a device may have no end
@@ -190,9 +131,8 @@ inline void declare(CLI::App& app, TrainGptOptions& o) {
 /// Puts what belongs together in one place.
 inline void complete(TrainGptOptions& o) {
   o.model.tied = !o.untied;
-  o.min_lr = std::min(o.min_lr, o.lr);  // the default; one that was given is checked
-  o.train.schedule = {
-      .name = o.schedule, .lr = o.lr, .min_lr = o.min_lr, .warmup = o.warmup, .steps = o.steps};
+  double& lowest = o.train.schedule.min_lr;
+  lowest = std::min(lowest, o.train.schedule.lr);  // the default; one that was given is checked
 }
 
 }  // namespace tapeformer

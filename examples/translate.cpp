@@ -4,16 +4,16 @@
 //   translate train --src FILE --tgt FILE --val-src FILE --val-tgt FILE --out DIR --seconds 2400
 //   translate evaluate --checkpoint DIR --src FILE --ref FILE --lowercase
 //   translate run --checkpoint DIR < source > target
-#include <csignal>
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "core/threads.h"
 #include "data/bpe.h"
+#include "data/json_text.h"
 #include "data/languages.h"
 #include "data/lines.h"
+#include "data/text.h"
 #include "data/unicode.h"
+#include "examples/interruption.h"
 #include "examples/translate_options.h"
 #include "train/attention_plot.h"
 #include "train/files.h"
@@ -28,32 +28,34 @@ namespace fs = std::filesystem;
 
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+using Clock = std::chrono::steady_clock;
 
-// The first Ctrl-C asks the run to save and end; the next one kills it.
-void on_interrupt(int signal) {
-  interrupted = 1;
-  std::signal(signal, SIG_DFL);
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 struct Texts {
   std::vector<SentencePair> training, validation;
 };
 
-Texts read_texts(const TranslateOptions& o) {
-  if (o.src.empty()) {
-    check(o.tgt.empty() && o.val_src.empty() && o.val_tgt.empty(),
-          "--src is missing; it goes with --tgt, --val-src and --val-tgt");
-    Texts texts{generate_pairs(1, 20'000), generate_pairs(2, 500)};
-    return texts;
-  }
-  check(!o.tgt.empty() && !o.val_src.empty() && !o.val_tgt.empty(),
-        "--src goes with --tgt, --val-src and --val-tgt");
+Texts read_texts(const TranslateTrainOptions& o) {
+  const bool all = !o.src.empty() && !o.tgt.empty() && !o.val_src.empty() && !o.val_tgt.empty();
+  const bool none = o.src.empty() && o.tgt.empty() && o.val_src.empty() && o.val_tgt.empty();
+  check(all || none, "--src, --tgt, --val-src and --val-tgt go together; give all or none");
+  if (none) return {generate_pairs(1, 20'000), generate_pairs(2, 500)};
   return {read_pairs(o.src, o.tgt), read_pairs(o.val_src, o.val_tgt)};
 }
 
-std::shared_ptr<const Tokenizer> learn(const TranslateOptions& o, const Texts& texts, bool source,
-                                       bool target) {
+// Tells whether a resumed run has its texts.
+std::string fingerprint(const Texts& texts) {
+  std::string all;
+  for (const auto* pairs : {&texts.training, &texts.validation})
+    for (const SentencePair& pair : *pairs) all += pair.source + '\n' + pair.target + '\n';
+  return Text(std::move(all), "the texts").fingerprint();
+}
+
+std::shared_ptr<const Tokenizer> learn(const TranslateTrainOptions& o, const Texts& texts,
+                                       bool source, bool target) {
   BpeTrainer trainer;
   const auto add = [&](const std::string& sentence) {
     trainer.add(" " + (o.lowercase ? lower_case(sentence) : sentence));
@@ -65,32 +67,69 @@ std::shared_ptr<const Tokenizer> learn(const TranslateOptions& o, const Texts& t
   return trainer.train(o.merges);
 }
 
-SentenceCoders make_coders(const TranslateOptions& o, const Texts& texts) {
-  check(o.tokenizer.empty() || !o.separate, "--tokenizer serves both sides; leave --separate out");
+SentenceCoders make_coders(const TranslateTrainOptions& o, const Texts& texts) {
   const auto source =
       o.tokenizer.empty() ? learn(o, texts, true, !o.separate) : load_tokenizer(o.tokenizer);
   const auto target = o.separate ? learn(o, texts, false, true) : source;
   return {SentenceCoder(source, o.lowercase), SentenceCoder(target, o.lowercase)};
 }
 
-// The options of the run that --out holds; those that belong to this call stay.
-void take_options(TranslateOptions& o, const ModelFile& file) {
-  const auto run = nlohmann::json::parse(file.run, nullptr, false);
-  check(run.is_object() && run.contains("options") && run["options"].is_string(), o.out,
-        ": not a checkpoint of translate train");
-  TranslateOptions saved;
-  CLI::App app;
-  declare_translate_train(app, saved);
-  app.get_option("--out")->required(false);
-  std::istringstream text(run["options"].get<std::string>());
-  app.parse_from_stream(text);
-  saved.src = o.src, saved.tgt = o.tgt, saved.val_src = o.val_src, saved.val_tgt = o.val_tgt;
-  saved.out = o.out, saved.threads = o.threads, saved.train.seconds = o.train.seconds;
+void check_new_run(const CLI::App& app, const TranslateTrainOptions& o) {
+  check(o.overwrite || !holds_run(o.out), o.out,
+        " holds a run already; go on with it by --resume, replace it by --overwrite, or choose "
+        "another --out");
+  check(o.tokenizer.empty() || (!o.separate && !app.count("--merges")),
+        "--tokenizer serves both sides as it is; leave --separate and --merges out");
+  check_updates(app, o.train);
+}
+
+// What the checkpoint in --out says of its run: {"options", "text", "files"}.
+nlohmann::json read_run(const TranslateTrainOptions& o) {
+  check(!o.overwrite, "--resume and --overwrite contradict each other");
+  check(has_checkpoint(o.out), "--resume: ", o.out, " holds no checkpoint");
+  const std::string description = read_model_file(o.out).run;
+  const auto run =
+      is_modest_json(description) ? nlohmann::json::parse(description, nullptr, false) : nullptr;
+  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
+  bool known = run.is_object() && is_text("options") && is_text("text") && run.contains("files") &&
+               run["files"].is_array() && run["files"].size() == 4;
+  if (known)
+    for (const auto& file : run["files"]) known = known && file.is_string();
+  check(known, o.out, ": not a checkpoint of translate train");
+  return run;
+}
+
+// The options of the run in --out; those that belong to this call stay.
+void take_options_from_checkpoint(const CLI::App& app, TranslateTrainOptions& o,
+                                  const nlohmann::json& run) {
+  TranslateTrainOptions saved;
+  CLI::App saved_app;
+  declare(saved_app, saved);
+  saved_app.get_option("--out")->required(false);
+  read_kept_options(saved_app, run["options"], app, o.out);
+  const bool given =
+      app.count("--src") + app.count("--tgt") + app.count("--val-src") + app.count("--val-tgt") > 0;
+  const std::vector<std::string> files = run["files"];
+  saved.src = given ? o.src : files[0];
+  saved.tgt = given ? o.tgt : files[1];
+  saved.val_src = given ? o.val_src : files[2];
+  saved.val_tgt = given ? o.val_tgt : files[3];
+  saved.out = o.out;
+  saved.threads = o.threads;
+  saved.train.seconds = o.train.seconds;
   saved.resume = true;
   o = saved;
 }
 
-void announce(const TranslateOptions& o, Seq2Seq& model, const PairCorpus& training) {
+nlohmann::json describe_run(const CLI::App& app, const TranslateTrainOptions& o,
+                            const std::string& fingerprint) {
+  nlohmann::json files;
+  for (const std::string& file : {o.src, o.tgt, o.val_src, o.val_tgt})
+    files.push_back(file.empty() ? "" : fs::absolute(file).string());
+  return {{"options", app.config_to_str(true)}, {"text", fingerprint}, {"files", files}};
+}
+
+void announce(const TranslateTrainOptions& o, Seq2Seq& model, const PairCorpus& training) {
   std::fprintf(stderr,
                "%s parameters; %s pairs with %s source and %s target tokens in %s batches; dropped "
                "%s pairs with an empty side and %s too long; %d threads; files go to %s\n",
@@ -118,37 +157,41 @@ TrainEvents show_on(Progress& progress, const TranslationTask& task, const Texts
                   fixed(task.latest().loss, 4) + ", BLEU " + fixed(*task.latest().bleu, 2) + "\n");
   };
   events.should_stop = [] { return interrupted != 0; };
+  events.on_end = [](TrainResult::End) { release_interrupts(); };
   return events;
 }
 
-void print_end(const TranslateOptions& o, const TrainResult& result) {
-  std::printf("checkpoint   %s/best.safetensors (chosen on the validation set: %s)\n",
-              o.out.c_str(),
-              result.averaged ? ("mean of " + std::to_string(result.averaged)).c_str()
-                              : ("step " + std::to_string(result.best_step)).c_str());
-  std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", o.out.c_str(),
-              o.out.c_str());
+void print_end(const TranslateTrainOptions& o, const TrainResult& result) {
+  const char* const out = o.out.c_str();
+  const std::string chosen = result.averaged ? "mean of " + std::to_string(result.averaged)
+                                             : "step " + std::to_string(result.best_step);
+  std::printf("checkpoint   %s/best.safetensors (chosen on the validation set: %s)\n", out,
+              chosen.c_str());
+  std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out, out);
   if (result.end == TrainResult::End::stopped)
-    std::printf("stopped      go on with: translate train --out %s --resume and the same texts\n",
-                o.out.c_str());
+    std::printf("stopped      go on with: translate train --out %s --resume\n",
+                shell_word(o.out).c_str());
+  if (result.end == TrainResult::End::no_gain)
+    std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
+                static_cast<long long>(o.train.patience));
   if (o.src.empty()) std::printf("perfect      BLEU 100: every source has one translation\n");
-  std::printf("best validation BLEU %.2f after %lld steps\n", -result.best_loss,
+  std::printf("best validation BLEU %.2f after %lld steps\n", std::max(0.0, -result.best_loss),
               static_cast<long long>(result.steps));
 }
 
-void train(CLI::App& app, TranslateOptions o) {
-  const bool holds = has_checkpoint(o.out);
-  check(holds || !o.resume, "--resume: ", o.out, " holds no checkpoint");
-  check(!holds || o.resume || o.overwrite, o.out,
-        " holds a run already; go on with it by --resume, replace it by --overwrite, or choose "
-        "another --out");
-  const ModelFile before = o.resume ? read_model_file(o.out) : ModelFile{};
-  const std::string given = app.config_to_str(true);
-  if (o.resume) take_options(o, before);
-  if (o.threads > 0) set_num_threads(static_cast<int>(o.threads));
+void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start) {
+  nlohmann::json run;
+  if (o.resume)
+    take_options_from_checkpoint(app, o, run = read_run(o));
+  else
+    check_new_run(app, o);
+  use_threads(o.threads);
   const Texts texts = read_texts(o);
+  const std::string text = fingerprint(texts);
+  check(!o.resume || run["text"] == text, "these are not the texts that the run in ", o.out,
+        " trains on; name the same ones with --src, --tgt, --val-src and --val-tgt");
   const SentenceCoders coders =
-      o.resume ? coders_from_json(before.tokenizer) : make_coders(o, texts);
+      o.resume ? coders_from_json(read_model_file(o.out).tokenizer) : make_coders(o, texts);
   const PairOptions batches{
       .batch_tokens = o.batch_tokens, .longest = o.longest, .seed = o.train.seed};
   const PairCorpus training(texts.training, coders.source, coders.target, batches);
@@ -162,43 +205,39 @@ void train(CLI::App& app, TranslateOptions o) {
                        {.accumulate = o.train.accumulate,
                         .smoothing = o.smoothing,
                         .bleu_sentences = o.bleu_sentences});
-  o.train.schedule = {
-      .name = o.schedule, .lr = o.lr, .min_lr = o.min_lr, .warmup = o.warmup, .steps = o.steps};
+  if (!o.resume) run = describe_run(app, o, text);
   o.train.out = o.out;
-  const std::string options =
-      o.resume ? nlohmann::json::parse(before.run)["options"].get<std::string>() : given;
   o.train.description = {to_json(o.model), to_json(coders),
-                         nlohmann::json{{"options", options}}.dump(
-                             -1, ' ', false, nlohmann::json::error_handler_t::replace)};
+                         run.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  if (o.train.seconds > 0)  // they count from the start of the program
+    o.train.seconds = std::max(1e-9, o.train.seconds - seconds_since(start));
   Trainer trainer(task, o.train);
   const FolderLock lock(o.out);
   if (o.resume) trainer.resume();
-  if (o.overwrite) remove_checkpoint(o.out);
+  if (o.overwrite) remove_checkpoint(o.out);  // all that could be wrong is checked
   announce(o, model, training);
-  std::signal(SIGINT, on_interrupt);
-  std::signal(SIGTERM, on_interrupt);
-  Progress progress(o.steps, trainer.step());
+  catch_interrupts();
+  Progress progress(o.train.schedule.steps, trainer.step());
   const TrainResult result = trainer.run(0, show_on(progress, task, texts));
   progress.finish();
   print_end(o, result);
 }
 
-void evaluate(const TranslateOptions& o, const std::string& src, bool lowercase) {
+void evaluate(const TranslateOptions& o) {
+  use_threads(o.threads);
   Translator translator = load_translator(o.checkpoint);
-  const std::vector<SentencePair> pairs = read_pairs(src, o.ref);
   std::vector<std::string> sources, references;
-  for (const SentencePair& pair : pairs) {
-    sources.push_back(pair.source);
-    references.push_back(pair.target);
+  for (SentencePair& pair : read_pairs(o.src, o.ref)) {
+    sources.push_back(std::move(pair.source));
+    references.push_back(std::move(pair.target));
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const TranslationRun run =
       translate_sentences(*translator.model, translator.coders, sources, o.decoding);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const Bleu score = bleu(run.sentences, references, lowercase);
+  const double seconds = seconds_since(start);
+  const Bleu score = bleu(run.sentences, references, o.lowercase);
   std::printf("%zu sentences in %.2f s, %.1f a second; mean model score %.4f\n", sources.size(),
-              seconds.count(), static_cast<double>(sources.size()) / seconds.count(),
-              run.mean_score);
+              seconds, static_cast<double>(sources.size()) / seconds, run.mean_score);
   if (run.cut)
     std::printf("%s sources were cut to the model's context\n", grouped(run.cut).c_str());
   std::printf("precisions %.1f/%.1f/%.1f/%.1f, brevity penalty %.3f (%lld tokens to %lld)\n",
@@ -206,9 +245,9 @@ void evaluate(const TranslateOptions& o, const std::string& src, bool lowercase)
               score.brevity_penalty, static_cast<long long>(score.hypothesis_tokens),
               static_cast<long long>(score.reference_tokens));
   std::printf("BLEU = %.2f chrF2 = %.2f\n", score.score,
-              chrf2(run.sentences, references, lowercase));
-  std::printf("BLEU %s chrF2 %s\n", bleu_signature(lowercase).c_str(),
-              chrf2_signature(lowercase).c_str());
+              chrf2(run.sentences, references, o.lowercase));
+  std::printf("BLEU %s chrF2 %s\n", bleu_signature(o.lowercase).c_str(),
+              chrf2_signature(o.lowercase).c_str());
 }
 
 // The tokens of a sentence and its end, as the picture names them.
@@ -219,66 +258,56 @@ std::vector<std::string> labels(const SentenceCoder& coder, const std::vector<in
   return result;
 }
 
-void draw_attention(Translator& translator, const std::string& source, const std::string& target,
-                    const std::string& path) {
-  const auto from = translator.coders.source.encode(source);
-  const auto to = translator.coders.target.encode(target);
-  check(!from.empty(), "--attention: the first sentence is empty");
-  write_attention(path, labels(translator.coders.source, from),
-                  labels(translator.coders.target, to),
-                  attention_of(*translator.model, from, to, translator.coders.source.end(),
-                               translator.coders.target.end()));
+void draw_attention(Translator& translator, const TokenPair& ids, const std::string& path) {
+  const SentenceCoders& coders = translator.coders;
+  write_attention(path, labels(coders.source, ids.source), labels(coders.target, ids.target),
+                  attention_of(*translator.model, ids.source, ids.target, coders.source.end(),
+                               coders.target.end()));
 }
 
 void run(const TranslateOptions& o) {
+  use_threads(o.threads);
   Translator translator = load_translator(o.checkpoint);
-  std::vector<std::string> sources;
-  for (std::string line; std::getline(std::cin, line);) sources.push_back(line);
+  const std::vector<std::string> sources = read_lines("-");
   const TranslationRun run =
       o.sample ? sample_sentences(*translator.model, translator.coders, sources, o.sampling, o.seed)
                : translate_sentences(*translator.model, translator.coders, sources, o.decoding);
-  for (const std::string& sentence : run.sentences) std::puts(sentence.c_str());
+  for (const std::string& sentence : run.sentences) {
+    std::fwrite(sentence.data(), 1, sentence.size(), stdout);
+    std::fputc('\n', stdout);
+  }
   check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
   if (run.cut)
     std::fprintf(stderr, "translate: %s lines are longer than the model's context and were cut\n",
                  grouped(run.cut).c_str());
-  if (!o.attention.empty() && !sources.empty())
-    draw_attention(translator, sources[0], run.sentences[0], o.attention);
+  if (o.attention.empty()) return;
+  check(!run.ids.empty() && !run.ids[0].source.empty(),
+        "--attention: there is no first sentence to look at");
+  draw_attention(translator, run.ids[0], o.attention);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const auto start = Clock::now();
+  TranslateTrainOptions training;
   TranslateOptions options;
-  std::string src;
-  bool lowercase = false;
   CLI::App app("Trains a translator on parallel text, scores it, and translates with it.");
   app.require_subcommand(1);
   CLI::App* const train_command = app.add_subcommand("train", "Train a translator");
-  declare_translate_train(*train_command, options);
   CLI::App* const evaluate_command = app.add_subcommand("evaluate", "Score it on a test set");
-  declare_decoding(*evaluate_command, options);
-  evaluate_command->add_option("--src", src, "Source sentences, one a line")->required();
-  evaluate_command->add_option("--ref", options.ref, "Reference translations")->required();
-  evaluate_command->add_flag("--lowercase", lowercase, "Score in lower case");
   CLI::App* const run_command = app.add_subcommand("run", "Translate lines of standard input");
-  declare_decoding(*run_command, options);
-  run_command->add_flag("--sample", options.sample, "Draw each token instead of searching");
-  run_command->add_option("--temperature", options.sampling.temperature, "Of --sample");
-  run_command->add_option("--top-k", options.sampling.top_k, "Of --sample; 0: no limit");
-  run_command->add_option("--top-p", options.sampling.top_p, "Of --sample");
-  run_command->add_option("--seed", options.seed, "Of --sample");
-  run_command->add_option("--attention", options.attention,
-                          "Draw where the decoder looks in the first sentence, as an SVG file");
+  declare(*train_command, training);
+  declare_scoring(*evaluate_command, options);
+  declare_translating(*run_command, options);
   CLI11_PARSE(app, argc, argv);
   try {
-    if (*evaluate_command || *run_command)
-      if (options.threads > 0) set_num_threads(static_cast<int>(options.threads));
-    if (*train_command) train(*train_command, options);
-    if (*evaluate_command) evaluate(options, src, lowercase);
+    if (*train_command) train(*train_command, training, start);
+    if (*evaluate_command) evaluate(options);
     if (*run_command) run(options);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "translate: out of memory; a smaller --batch-tokens needs less\n");
+    std::fprintf(stderr, "translate: out of memory; a smaller %s needs less\n",
+                 *train_command ? "--batch-tokens" : "--beam");
     return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "translate: %s\n", error.what());

@@ -1,0 +1,136 @@
+// What the command lines of the programs share: groups of options, checks of their values, and the
+// options that a resumed run keeps.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "core/threads.h"
+#include "layers/initialization.h"
+#include "train/checkpoint.h"
+#include "train/number_option.h"
+#include "train/trainer.h"
+
+namespace tapeformer {
+
+/// The last of several values of an option counts, and --help shows the defaults.
+inline void set_option_defaults(CLI::App& app) {
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+}
+
+/// Names as --help lists them: "a, b, c".
+inline std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// Declares options under one heading of --help.
+struct OptionGroup {
+  CLI::App& app;
+  std::string name;
+
+  template <class T>
+  CLI::Option* add(const char* option, T& value, const std::string& text) const {
+    CLI::Option* const result = app.add_option(option, value, text)->group(name);
+    if constexpr (std::is_arithmetic_v<T>) result->check(number_objection<T>);
+    return result;
+  }
+  CLI::Option* flag(const char* option, bool& value, const std::string& text) const {
+    return app.add_flag(option, value, text)->group(name);
+  }
+};
+
+inline void declare_threads(const OptionGroup& options, int64_t& threads) {
+  options.add("--threads", threads, "CPU threads; 0: all that this process may use")
+      ->configurable(false);
+}
+inline void use_threads(int64_t threads) {
+  check(threads >= 0 && threads <= 1024, "--threads must lie in 0 ... 1024, got ", threads);
+  if (threads > 0) set_num_threads(static_cast<int>(threads));
+}
+
+/// The shape of a model of one stack or two.
+inline void declare_shape(const OptionGroup& options, TransformerConfig& model, bool& untied) {
+  options.add("--heads", model.heads, "Attention heads; they divide the channels");
+  options.add("--channels", model.channels, "Channels of the residual stream");
+  options.add(
+      "--hidden", model.hidden,
+      "Width of the feed-forward network; 0: 4 times the channels, or as many parameters for "
+      "swiglu");
+  options.add("--norm", model.norm, listed(norm_names()));
+  options.add("--placement", model.placement, listed(placement_names()));
+  options.add("--initialization", model.initialization,
+              listed(initialization_names()) + "; empty: what the placement asks for");
+  options.add("--position", model.position, listed(position_names()));
+  options.add("--activation", model.activation, listed(activation_names()));
+  options.add("--dropout", model.dropout, "Of the embeddings and of every sub-layer's output");
+  options.flag("--untied", untied,
+               "An output projection of its own instead of the embedding table");
+}
+
+/// Updates, rates, and when to look and to end.
+inline void declare_updates(const OptionGroup& options, TrainOptions& train) {
+  options.add("--accumulate", train.accumulate, "Micro-batches per update");
+  options.add("--steps", train.schedule.steps, "Updates at most, and the schedule's horizon");
+  options.add("--lr", train.schedule.lr, "Peak learning rate");
+  options.add("--min-lr", train.schedule.min_lr, "Learning rate at the end, at most the peak");
+  options.add("--warmup", train.schedule.warmup, "Steps of linear rise to the peak");
+  options.add("--schedule", train.schedule.name, listed(schedule_names()));
+  options.add("--beta1", train.adamw.beta1, "AdamW: decay of the mean of the gradients");
+  options.add("--beta2", train.adamw.beta2, "AdamW: decay of the mean of their squares");
+  options.add("--weight-decay", train.adamw.weight_decay, "AdamW: of tensors with two dimensions");
+  options.add("--clip", train.clip, "Largest global gradient norm; 0: no clipping");
+  options.add("--eval-every", train.eval_every, "Steps between evaluations; 0: only at the end");
+  options.add("--save-every", train.save_every,
+              "Steps between checkpoints; 0: with every evaluation");
+  options.add("--patience", train.patience,
+              "Stop after so many evaluations without gain; 0: never");
+}
+
+/// Refuses what would change nothing in a new run.
+inline void check_updates(const CLI::App& app, const TrainOptions& train) {
+  const ScheduleOptions& schedule = train.schedule;
+  if (app.count("--min-lr")) {
+    check(schedule.name != "constant" && schedule.name != "invsqrt", "--min-lr: the schedule '",
+          schedule.name, "' does not end at a rate of its own");
+    check(schedule.min_lr <= schedule.lr, "--min-lr ", schedule.min_lr, " is above --lr ",
+          schedule.lr, ", so the rate would rise at the end");
+  }
+  check(train.patience == 0 || train.eval_every > 0,
+        "--patience counts evaluations, and --eval-every 0 makes none before the end");
+}
+
+/// Whether a folder holds what a new run would overwrite.
+inline bool holds_run(const std::filesystem::path& folder) {
+  return has_checkpoint(folder) || std::filesystem::exists(folder / "metrics.jsonl");
+}
+
+/// Reads the options of a run, as its checkpoint keeps them, into the variables that `declared`
+/// was declared with. Those that were given again in `app` must agree with them: a run keeps its
+/// options. The others (not `configurable`) are each call's own.
+inline void read_kept_options(CLI::App& declared, const std::string& kept, const CLI::App& app,
+                              const std::string& folder) {
+  // The same number, or the same word.
+  const auto same = [](const std::string& a, const std::string& b) {
+    double x = 0, y = 0;
+    return a == b || (CLI::detail::lexical_cast(a, x) && CLI::detail::lexical_cast(b, y) && x == y);
+  };
+  std::istringstream text(kept);
+  declared.parse_from_stream(text);
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_configurable() || option->count() == 0) continue;
+    const auto has = declared.get_option(option->get_name())->as<std::string>();
+    const auto given = option->as<std::string>();
+    check(
+        same(has, given), option->get_name(), " ", given, ": the run in ", folder, " has ", has,
+        ", and a resumed run keeps it; leave the option out, or start a new run in another --out");
+  }
+}
+
+}  // namespace tapeformer
