@@ -51,12 +51,13 @@ std::string SentenceCoder::decode(std::span<const int32_t> ids) const {
 
 // ---- Batches.
 
-PaddedSentences pad(const std::vector<std::vector<int32_t>>& sentences, int32_t end) {
+PaddedSentences pad(const std::vector<std::vector<int32_t>>& sentences, int32_t end,
+                    int64_t places) {
   check(!sentences.empty(), "pad: no sentence");
   const int64_t B = static_cast<int64_t>(sentences.size());
   size_t longest = 0;
   for (const auto& sentence : sentences) longest = std::max(longest, sentence.size());
-  const int64_t S = static_cast<int64_t>(longest) + 1;
+  const int64_t S = std::max(places, static_cast<int64_t>(longest) + 1);
   PaddedSentences result{Tensor::full({B, S}, end, DType::i32), Tensor::empty({B}, DType::i32)};
   for (int64_t b = 0; b < B; ++b) {
     std::copy(sentences[b].begin(), sentences[b].end(), result.ids.data<int32_t>() + b * S);
@@ -95,16 +96,20 @@ PairCorpus::PairCorpus(const std::vector<SentencePair>& pairs, const SentenceCod
         " have an empty side and ", long_, " are longer than ", options.longest,
         " tokens, so none is left");
   std::stable_sort(pairs_.begin(), pairs_.end(),
-                   [](const Pair& a, const Pair& b) { return a.longer() < b.longer(); });
+                   [&](const Pair& a, const Pair& b) { return places_of(a) < places_of(b); });
   // Where a batch begins depends on the lengths alone, so every pass has as many.
   const auto count = static_cast<int32_t>(pairs_.size());
   for (int32_t begin = 0; begin < count;) {
     int32_t end = begin;
-    while (end < count && (end + 1 - begin) * pairs_[end].longer() <= options.batch_tokens) ++end;
+    while (end < count && (end + 1 - begin) * places_of(pairs_[end]) <= options.batch_tokens) ++end;
     ranges_.push_back({begin, end});
     begin = end;
   }
   batches_ = static_cast<int64_t>(ranges_.size());
+}
+
+int64_t PairCorpus::places_of(const Pair& pair) const {
+  return options_.fixed_length ? options_.longest : pair.longer();
 }
 
 // Fisher & Yates.
@@ -114,14 +119,14 @@ static void shuffle(Generator& random, T* begin, size_t count) {
     std::swap(begin[i - 1], begin[random.below(static_cast<uint32_t>(i))]);
 }
 
-// Pairs of one length change places; then batches do.
+// Pairs that take as many places are mixed; then batches are.
 PairCorpus::Pass PairCorpus::make_pass(int64_t number) const {
   Generator random({options_.seed, Purpose::batches, static_cast<uint32_t>(number), 1});
   Pass pass{number, std::vector<int32_t>(pairs_.size()), ranges_};
   std::iota(pass.order.begin(), pass.order.end(), 0);
   for (size_t begin = 0; begin < pairs_.size();) {
     size_t end = begin;
-    while (end < pairs_.size() && pairs_[end].longer() == pairs_[begin].longer()) ++end;
+    while (end < pairs_.size() && places_of(pairs_[end]) == places_of(pairs_[begin])) ++end;
     shuffle(random, pass.order.data() + begin, end - begin);
     begin = end;
   }
@@ -151,8 +156,9 @@ PairBatch PairCorpus::make_batch(const int32_t* begin, const int32_t* end) const
     targets.push_back(pairs_[*pair].target);
   }
   PairBatch batch;
-  batch.source = pad(sources, source_end_);
-  const PaddedSentences target = pad(targets, target_end_);
+  const int64_t places = options_.fixed_length ? options_.longest : 0;
+  batch.source = pad(sources, source_end_, places);
+  const PaddedSentences target = pad(targets, target_end_, places);
   const int64_t B = target.ids.dim(0), T = target.ids.dim(1);
   batch.lengths = target.lengths;
   batch.inputs = Tensor::empty({B, T}, DType::i32);

@@ -46,8 +46,10 @@ struct PaddedSentences {
   Tensor ids;      // [B, S] i32
   Tensor lengths;  // [B] i32
 };
-/// Each sentence and the end, which pads too. At least one sentence.
-PaddedSentences pad(const std::vector<std::vector<int32_t>>& sentences, int32_t end);
+/// Each sentence and the end, which pads too: to the longest, or to `places` if that is more. At
+/// least one sentence.
+PaddedSentences pad(const std::vector<std::vector<int32_t>>& sentences, int32_t end,
+                    int64_t places = 0);
 
 struct PairBatch {
   PaddedSentences source;  // each with its end
@@ -64,6 +66,8 @@ struct PairOptions {
   int64_t batch_tokens = 4096;  // rows times the longest sentence of either side, at most
   int64_t longest = 128;        // tokens of a sentence, its end counted; pairs beyond are dropped
   uint64_t seed = 1;
+  /// Every sentence is padded to `longest`, and so batches mix all lengths.
+  bool fixed_length = false;
 };
 
 /// Pairs in batches of sentences of equal length, as far as there are enough. Which pairs a batch
@@ -103,6 +107,7 @@ class PairCorpus {
     std::vector<int32_t> order;  // of pairs
     std::vector<Range> batches;  // of them, in the order of training
   };
+  int64_t places_of(const Pair& pair) const;  // in a batch, on either side
   Pass make_pass(int64_t number) const;
   PairBatch make_batch(const int32_t* begin, const int32_t* end) const;
 

@@ -90,6 +90,30 @@ TEST_CASE("files_that_are_no_text_are_refused_with_the_reason") {
   CHECK_THROWS_WITH(read_lines((folder / "broken.gz").string()), ContainsSubstring("cannot read"));
 }
 
+TEST_CASE("batches_of_a_fixed_length_mix_all_lengths_and_pad_to_it") {
+  const PairOptions options{.batch_tokens = 8 * 45, .longest = 45, .seed = 3, .fixed_length = true};
+  const PairCorpus corpus(generate_pairs(1, 100), bytes(), bytes(), options);
+  REQUIRE(corpus.long_pairs() > 0);  // so that some of the others are nearly as long
+  const int64_t last = corpus.pairs() % 8;
+  CHECK(corpus.batches() == corpus.pairs() / 8 + (last > 0));
+  int64_t tokens = 0, rows = 0;
+  for (int64_t i = 0; i < corpus.batches(); ++i) {
+    const PairBatch batch = corpus.training_batch(i);
+    CHECK(batch.inputs.dim(1) == 45);
+    CHECK(batch.source.ids.dim(1) == 45);
+    const auto lengths = row_of(batch.lengths.view({1, -1}), 0);
+    if (lengths.size() == 8) CHECK(std::set<int32_t>(lengths.begin(), lengths.end()).size() > 1);
+    for (int64_t row = 0; row < batch.inputs.dim(0); ++row) {
+      const auto targets = row_of(batch.targets, row);
+      CHECK(std::count(targets.begin(), targets.end(), -1) == 45 - lengths[row]);
+    }
+    tokens += batch.tokens;
+    rows += batch.inputs.dim(0);
+  }
+  CHECK(tokens == corpus.target_tokens());  // every pair once in a pass
+  CHECK(rows == corpus.pairs());
+}
+
 TEST_CASE("unequal_numbers_of_lines_are_an_error_with_both") {
   CHECK(pairs_objection("a\nb\n", "c\nd") == "");
   const std::string objection = pairs_objection("a\nb\nc\n", "d\n");
