@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/threads.h"
+#include "data/languages.h"
 #include "data/stories.h"
 #include "train/evaluation.h"
 #include "train/trainer.h"
@@ -34,9 +35,29 @@ Text text_or_generated(const std::string& path, size_t bytes, bool one_sentence_
                              : Text(stories, "the embedded stories");
 }
 
-std::string file_name(const Text& text) {
-  const size_t slash = text.name().find_last_of('/');
-  return slash == std::string::npos ? text.name() : text.name().substr(slash + 1);
+std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+ParallelText read_parallel_text(const Laboratory::Options& o) {
+  if (o.src.empty() && o.tgt.empty() && o.val_src.empty() && o.val_tgt.empty()) return {};
+  check(!o.src.empty() && !o.tgt.empty(), "lab: parallel text needs both --src and --tgt");
+  check(o.val_src.empty() == o.val_tgt.empty(), "lab: --val-src and --val-tgt go together");
+  ParallelText text{read_pairs(o.src, o.tgt), {}};
+  if (!o.val_src.empty()) {
+    text.validation = read_pairs(o.val_src, o.val_tgt);
+    return text;
+  }
+  const size_t held_out = std::min<size_t>(1000, text.training.size() / 20);
+  check(held_out > 0, "lab: '", o.src, "' has ", text.training.size(),
+        " lines, too few to hold out a twentieth; give --val-src and --val-tgt");
+  text.validation.assign(text.training.end() - held_out, text.training.end());
+  text.training.resize(text.training.size() - held_out);
+  return text;
+}
+
+std::string name_of_pairs(const Laboratory::Options& o) {
+  if (o.src.empty()) return "the embedded language pair";
+  return file_name(o.src) + " with " + file_name(o.tgt) +
+         (o.val_src.empty() ? "" : ", validated on " + file_name(o.val_src));
 }
 
 TransformerConfig reference_model(int64_t vocabulary, int64_t context, int64_t layers,
@@ -72,7 +93,8 @@ Laboratory::Laboratory(const Options& options)
       text_(text_or_generated(options.data, options.quick ? 400'000 : 1'000'000, false)),
       lines_(text_or_generated(options.lines, 300'000, true)),
       text_tokenizer_(make_tokenizer("character", text_.view())),
-      lines_tokenizer_(make_tokenizer("character", lines_.view())) {
+      lines_tokenizer_(make_tokenizer("character", lines_.view())),
+      pairs_(read_parallel_text(options)) {
   check(options.seeds >= 1 && options.seeds <= 1000, "lab: --seeds must lie in 1 ... 1000, got ",
         options.seeds);
 }
@@ -84,13 +106,14 @@ std::vector<uint64_t> Laboratory::seeds() const {
 }
 
 std::string Laboratory::name_of(Data data) const {
-  return data == Data::text    ? file_name(text_)
-         : data == Data::lines ? file_name(lines_)
+  return data == Data::text    ? file_name(text_.name())
+         : data == Data::lines ? file_name(lines_.name())
+         : data == Data::pairs ? name_of_pairs(options_)
                                : "random numbers";
 }
 
 std::string Laboratory::text_identity() const {
-  return file_name(text_) + " " + text_.fingerprint();
+  return file_name(text_.name()) + " " + text_.fingerprint();
 }
 
 void Laboratory::log(const std::string& line) const {
@@ -116,6 +139,11 @@ TextCorpus Laboratory::text(int64_t batch, int64_t context, uint64_t seed) const
 
 LineCorpus Laboratory::lines(int64_t batch, int64_t context, uint64_t seed) const {
   return {lines_, *lines_tokenizer_, {.rows = batch, .context = context, .seed = seed}};
+}
+
+ParallelText Laboratory::pairs() const {
+  if (!pairs_.training.empty()) return pairs_;
+  return {generate_pairs(1, size(20'000, 6'000)), generate_pairs(2, size(500, 100))};
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/corpus.h"
+#include "data/parallel.h"
 #include "layers/gpt.h"
 #include "optim/optimizer.h"
 
@@ -41,8 +42,13 @@ struct Outcome {
   std::shared_ptr<GPT> model;  ///< of Laboratory's runs; where they diverged, as before the step
 };
 
-/// What is measured on: the text, the lines, or nothing but random numbers.
-enum class Data { text, lines, random };
+/// What is measured on: the text, the lines, the sentence pairs, or nothing but random numbers.
+enum class Data { text, lines, pairs, random };
+
+/// Sentences with their translations, and others to validate on.
+struct ParallelText {
+  std::vector<SentencePair> training, validation;
+};
 
 /// Kernels use one thread while in scope, in the whole process: not for two threads at once.
 struct OneThread {
@@ -58,6 +64,10 @@ class Laboratory {
     int seeds = 3;
     std::string data{};   ///< a file of text; empty: generated stories
     std::string lines{};  ///< a file with an example on each line; empty: sentences of stories
+    /// Files of parallel text, both or neither; empty: the embedded language pair.
+    std::string src{}, tgt{};
+    /// Others to validate on; empty: of src and tgt the last twentieth, at most 1,000 pairs.
+    std::string val_src{}, val_tgt{};
     std::function<void(const std::string&)> log = {};  ///< for progress
   };
   explicit Laboratory(const Options& options);
@@ -87,6 +97,8 @@ class Laboratory {
   TextCorpus text(int64_t batch, int64_t context, uint64_t seed) const;
   /// Lines, padded to the longest of their batch.
   LineCorpus lines(int64_t batch, int64_t context, uint64_t seed) const;
+  /// The pairs of the files, or generated ones.
+  ParallelText pairs() const;
 
   /// Trains a model of `trial` on the text, or on the lines.
   Outcome train_on_text(const Trial& trial) const;
@@ -100,6 +112,7 @@ class Laboratory {
   Options options_;
   Text text_, lines_;
   std::shared_ptr<const Tokenizer> text_tokenizer_, lines_tokenizer_;
+  ParallelText pairs_;  // of files alone
 };
 
 /// One training run of an existing model. Errors other than a loss or gradient that is not finite

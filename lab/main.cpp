@@ -21,7 +21,7 @@ struct Options {
   std::vector<std::string> names;
   bool all = false, list = false, again = false, quick = false;
   int seeds = 0, threads = 0;
-  std::string data, lines, out, grid, report;
+  std::string data, lines, src, tgt, val_src, val_tgt, out, grid, report;
 };
 
 void declare(CLI::App& app, Options& o) {
@@ -37,6 +37,12 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--data", o.data, "Text to train on; without it, generated stories");
   app.add_option("--lines", o.lines,
                  "Text with an example on each line (names, sentences); without it, generated");
+  app.add_option("--src", o.src,
+                 "Sentences to translate, one a line; without them, an embedded language pair");
+  app.add_option("--tgt", o.tgt, "Their translations, line by line");
+  app.add_option("--val-src", o.val_src,
+                 "Sentences to validate on; without them, the last twentieth of --src");
+  app.add_option("--val-tgt", o.val_tgt, "Their translations");
   app.add_option("--out", o.out,
                  "Folder for the tables, cards and plots [lab_runs/full, /quick or /grid]");
   app.add_flag("--again", o.again,
@@ -53,6 +59,10 @@ Laboratory make_laboratory(const Options& o) {
        .seeds = seeds,
        .data = o.data,
        .lines = o.lines,
+       .src = o.src,
+       .tgt = o.tgt,
+       .val_src = o.val_src,
+       .val_tgt = o.val_tgt,
        .log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }});
 }
 
@@ -101,11 +111,14 @@ void check_options(const CLI::App& app, const Options& o) {
   check(!given("--seeds") || o.seeds > 0, "--seeds must be positive, got ", o.seeds);
   check(!given("--list") || !given("NAME", "--all", "--grid", "--again", "--report"),
         "--list runs nothing; leave it out to run experiments");
-  check(!given("--grid") || !given("NAME", "--all", "--again", "--lines", "--report"),
+  check(!given("--grid") || !given("NAME", "--all", "--again", "--lines", "--report", "--src",
+                                   "--tgt", "--val-src", "--val-tgt"),
         "--grid goes with --data, --quick, --seeds, --out and --threads only");
-  check(!given("--again") || !given("--data", "--lines", "--seeds"),
-        "--again measures nothing, so it goes without --data, --lines and --seeds");
-  for (const char* name : {"--data", "--lines", "--out", "--report"})
+  check(!given("--again") ||
+            !given("--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt", "--seeds"),
+        "--again measures nothing, so it goes without texts and --seeds");
+  for (const char* name :
+       {"--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt", "--out", "--report"})
     check(!given(name) || !app.get_option(name)->as<std::string>().empty(), name,
           ": the name is empty");
 }

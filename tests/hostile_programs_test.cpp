@@ -234,6 +234,14 @@ TEST_CASE("norm_lab_refuses_options_that_would_change_nothing") {
   refused("--grid ''", "names no axis");
   refused("--grid depth=1 --lines text.txt", "--grid goes with");
   refused("--grid depth=1 --data missing", "missing");
+  refused("resnet --src file", "needs both --src and --tgt");
+  refused("resnet --val-src file --val-tgt file", "needs both --src and --tgt");
+  refused("resnet --src file --tgt file --val-src file", "--val-src and --val-tgt go together");
+  refused("resnet --src file --tgt file", "too few to hold out a twentieth");
+  refused("resnet --src file --tgt missing", "missing");
+  refused("resnet --again --tgt file", "--again measures nothing");
+  refused("--grid depth=1 --src file", "--grid goes with");
+  refused("resnet --src ''", "--src: the name is empty");
   refused("resnet --out file", "cannot make the folder file");
   refused("resnet --report file/page.md", "cannot make the folder");
   refused("resnet --out ''", "--out: the name is empty");

@@ -9,6 +9,7 @@
 #include "layers/float16.h"
 #include "layers/token_norms.h"
 #include "tests/catch.h"
+#include "tests/sham.h"
 #include "tests/temporary_folder.h"
 #include "train/files.h"
 
@@ -18,15 +19,6 @@ using namespace tapeformer::lab;
 namespace {
 
 Laboratory quick_lab() { return Laboratory({.quick = true, .seeds = 1}); }
-
-// Puts another norm under a name while in scope.
-struct Sham {
-  Sham(std::string name, const std::string& other)
-      : name(std::move(name)), before(replace_norm(this->name, find_norm(other))) {}
-  ~Sham() { replace_norm(name, before); }
-  std::string name;
-  NormFactory before;
-};
 
 }  // namespace
 

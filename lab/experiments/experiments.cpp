@@ -11,7 +11,9 @@ std::vector<Experiment> built_in_experiments() {
           post_gradients(), activation_growth(), warmup(), depth(), placement_swap(), residuals(),
           // Which norm, and in which numbers.
           time_axis(), float16_overflow(), float16_remedies(), rmsnorm_quality(), rmsnorm_speed(),
-          long_dependencies(), resnet(), communication()};
+          long_dependencies(), resnet(), communication(),
+          // In translation.
+          translation_norms(), translation_recipe(), translation_time_axis()};
 }
 
 }  // namespace tapeformer::lab

@@ -34,6 +34,9 @@ Experiment float16_remedies();
 Experiment rmsnorm_quality();
 Experiment rmsnorm_speed();
 Experiment long_dependencies();
+Experiment translation_norms();
+Experiment translation_recipe();
+Experiment translation_time_axis();
 Experiment resnet();
 Experiment communication();
 

@@ -65,7 +65,7 @@ Experiment small_batches() {
               "rows (quick: 4 and 32) of 64 characters. Equal steps, not equal tokens: BatchNorm "
               "learns more slowly in the first hundred steps, which are all that a large batch "
               "would get. Evaluation with running statistics. This decides the direction only; "
-              "BLEU needs translation.",
+              "for BLEU see translation-norms.",
           .rule =
               "Holds when in every seed BatchNorm's loss above LayerNorm's is larger with the "
               "smallest batch than with the largest by more than 0.02 nats; reversed when it is "
