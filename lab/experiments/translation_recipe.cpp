@@ -77,9 +77,13 @@ Figure draw(const Table& table) {
               .height = 260};
   for (size_t i = 0; i < designs.size(); ++i) {
     const Table runs = table.where("design", designs[i]);
-    panel.lines.push_back({.label = designs[i], .markers = true});
-    panel.lines.back().x = runs.numbers("seconds");
-    panel.lines.back().y = bleus(runs);
+    const auto seconds = runs.numbers("seconds"), bleu = bleus(runs);
+    for (size_t run = 0; run < bleu.size(); ++run)  // a point for each
+      panel.lines.push_back({.label = run == 0 ? designs[i] : "",
+                             .x = {seconds[run]},
+                             .y = {bleu[run]},
+                             .style = static_cast<int>(i),
+                             .markers = true});
   }
   figure.add(panel);
   return figure;
