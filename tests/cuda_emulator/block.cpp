@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -39,8 +41,18 @@ struct Warp {
   uint64_t slots[2][warp_size];
 };
 
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+  bool wanted;
+  uint64_t group;
+};
+
 struct Thread {
   std::unique_ptr<Fiber> fibers[fiber_sets];
+  std::deque<Copy> copies;  // not done yet, in the order they were started
+  uint64_t groups = 0;      // of copies that are complete
   uint3 index;
   bool finished = true;
   const Meeting* waits_for = nullptr;
@@ -58,6 +70,7 @@ struct Scheduler {
   Order order = Order::forward;
   std::mt19937_64 random;
   std::set<std::string> kernels;
+  std::map<std::string, size_t> dynamic_bytes;
   char sync_start = 0, sync_end = 0, sync_barrier[2] = {};  // addresses for ThreadSanitizer
 };
 
@@ -108,6 +121,8 @@ void thread_entry() {
   s.launch->body();
   release(&s.sync_end);
   Thread& self = s.threads[s.current];
+  if (!self.copies.empty())
+    fault("a thread ended with %zu copies that it never waited for", self.copies.size());
   self.finished = true;
   finish_in(s.block, "barrier");
   finish_in(s.warps[s.current / warp_size].meeting, "shuffle");
@@ -154,6 +169,7 @@ void start_threads(const Launch& launch, unsigned count) {
                     t / launch.block.x / launch.block.y};
     thread.finished = false;
     thread.waits_for = nullptr;
+    thread.groups = 0;
     fiber->start(thread_entry);
   }
 }
@@ -200,6 +216,7 @@ void set_order(Order order, uint64_t seed) {
 }
 
 const std::set<std::string>& kernels_run() { return scheduler().kernels; }
+const std::map<std::string, size_t>& dynamic_shared_bytes() { return scheduler().dynamic_bytes; }
 
 void run(const Launch& launch) {
   Scheduler& s = scheduler();
@@ -207,6 +224,10 @@ void run(const Launch& launch) {
   if (!s.main) s.main = std::make_unique<Fiber>();
   s.launch = &launch;
   note_names(launch.kernel);
+  if (launch.dynamic_bytes) {
+    size_t& most = s.dynamic_bytes[launch.kernel];
+    most = std::max(most, launch.dynamic_bytes);
+  }
   blockDim = {launch.block.x, launch.block.y, launch.block.z};
   gridDim = {launch.grid.x, launch.grid.y, launch.grid.z};
   for (const unsigned b : turns(static_cast<unsigned>(blocks))) {
@@ -238,6 +259,33 @@ uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Place place) {
   slots[lane_index()] = value;
   meet(warp.meeting, place, "shuffle");
   return slots[source % warp_size];
+}
+
+void start_copy(void* to, const void* from, size_t bytes, bool wanted) {
+  Scheduler& s = scheduler();
+  check_aligned("a copy's destination", to, bytes);
+  check_aligned("a copy's source", from, bytes);
+  Thread& self = s.threads[s.current];
+  self.copies.push_back({to, from, bytes, wanted, self.groups});
+}
+
+void end_group_of_copies() { ++scheduler().threads[scheduler().current].groups; }
+
+void wait_for_copies(unsigned left) {
+  Thread& self = scheduler().threads[scheduler().current];
+  while (!self.copies.empty() && self.copies.front().group + left < self.groups) {
+    const Copy copy = self.copies.front();
+    self.copies.pop_front();
+    if (copy.wanted)
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    else
+      std::memset(copy.to, 0, copy.bytes);
+  }
+}
+
+void check_aligned(const char* what, const void* address, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+    fault("%s at %p is no multiple of %zu bytes", what, address, bytes);
 }
 
 unsigned lane_index() { return scheduler().current % warp_size; }

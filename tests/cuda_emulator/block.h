@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -34,12 +35,24 @@ void run(const Launch& launch);
 /// Names, without template arguments and namespaces, of all kernels that ran in this process, and of
 /// their first template arguments.
 const std::set<std::string>& kernels_run();
+/// The most dynamic shared memory, in bytes, that each kernel that has any was launched with; by
+/// names with template arguments.
+const std::map<std::string, size_t>& dynamic_shared_bytes();
 
 /// The running thread waits until all threads of its block are here.
 void wait_for_block(Place place);
 /// The running thread gives `value` to its warp, waits until every lane is here, and returns what
 /// lane `source` gave.
 uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Place place);
+/// The running thread starts a copy of `bytes` bytes; zeros are copied where they are not wanted.
+void start_copy(void* to, const void* from, size_t bytes, bool wanted);
+/// What the running thread has started since the last call is a group.
+void end_group_of_copies();
+/// Copies what the running thread has started, but for its last `left` groups. What nobody waits for
+/// never arrives, so a wait that is missing shows.
+void wait_for_copies(unsigned left);
+/// Faults unless the address is a multiple of `bytes`; `what` begins the message.
+void check_aligned(const char* what, const void* address, size_t bytes);
 /// The running thread's place in its warp.
 unsigned lane_index();
 

@@ -132,6 +132,23 @@ __global__ void half_mask(float* y) { y[threadIdx.x] = __shfl_xor_sync(0xffff, 1
 }
 __global__ void deep_recursion(float* y) { y[threadIdx.x] = recurse(1000, y); }
 
+__global__ void read_copy(const float* x, float* y, bool waits) {
+  SHARED(float, row, [threads]);
+  cuda_emulator::start_copy(row + threadIdx.x, x + threadIdx.x, sizeof *x, true);
+  cuda_emulator::end_group_of_copies();
+  if (waits) cuda_emulator::wait_for_copies(0);
+  y[threadIdx.x] = row[threadIdx.x];
+  cuda_emulator::wait_for_copies(0);
+}
+__global__ void forget_copy(const float* x) {
+  SHARED(float, row, [threads]);
+  cuda_emulator::start_copy(row + threadIdx.x, x + threadIdx.x, sizeof *x, true);
+}
+__global__ void misaligned_copy(const float* x) {
+  SHARED(float, row, [threads]);
+  cuda_emulator::start_copy(row, x + 1, 16, true);
+}
+
 // Every block adds to one number, without an atomic addition.
 [[maybe_unused]] __global__ void add_from_every_block(float* total) {
   if (threadIdx.x == 0) *total += 1;
@@ -297,6 +314,25 @@ TEST_CASE("emulator_finds_wrong_memory") {
              ContainsSubstring("stack overflows"));
   launch<scale>(1, threads, 0, stream.stream, unset.data, 1.0f, y.data);
   CHECK(std::isnan(y.read(stream)[0]));
+}
+
+TEST_CASE("emulated_copies_arrive_only_when_they_are_waited_for") {
+  const Stream stream;
+  const DeviceFloats x(counted(threads), stream), y(threads);
+  launch<read_copy>(1, threads, 0, stream.stream, x.data, y.data, true);
+  CHECK(y.read(stream) == counted(threads));
+  launch<read_copy>(1, threads, 0, stream.stream, x.data, y.data, false);
+  CHECK(std::isnan(y.read(stream)[0]));
+  CHECK_THAT(last_words([&] {
+               launch<forget_copy>(1, threads, 0, stream.stream, x.data);
+               cudaStreamSynchronize(stream);
+             }),
+             ContainsSubstring("a thread ended with 1 copies that it never waited for"));
+  CHECK_THAT(last_words([&] {
+               launch<misaligned_copy>(1, threads, 0, stream.stream, x.data);
+               cudaStreamSynchronize(stream);
+             }),
+             ContainsSubstring("is no multiple of 16 bytes"));
 }
 
 TEST_CASE("emulator_refuses_launches_that_a_gpu_refuses") {
