@@ -1,6 +1,7 @@
 // Attention, forward: the online softmax of flash attention (Dao 2023, algorithm 1). A tile of
-// queries meets the keys tile by tile; sums so far are corrected when a larger score comes.
-#include "core/cuda/attention.cuh"
+// queries meets the keys tile by tile; sums so far are corrected when a larger score comes. In f32,
+// and in 16 bits what the kernels of attention_mma.cu do not take.
+#include "core/cuda/attention_mma.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -72,6 +73,8 @@ __global__ void __launch_bounds__(attention_threads)
 
 void attention_forward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                        const AttentionShape& shape, const Tensor& out, const Tensor& lse) {
+  if (serves_tensor_cores(q, k, v, shape))
+    return attention_forward_mma(q, k, v, lengths, shape, out, lse);
   const int64_t tiles = blocks_for(shape.queries, attention_tile);
   const int64_t blocks = shape.batch * shape.heads * tiles;
   if (blocks == 0) return;

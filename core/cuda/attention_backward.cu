@@ -1,7 +1,7 @@
 // Attention, backward (Dao 2023, algorithm 2), in two kernels, so that every sum has one owner and
 // nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other walks
 // the queries for a tile of keys and sums dk and dv.
-#include "core/cuda/attention.cuh"
+#include "core/cuda/attention_mma.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -156,6 +156,8 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
     if (rows)
       launch<attention_delta_kernel<T>>(blocks_for(32 * rows, attention_threads), attention_threads,
                                         0, stream(), a);
+    if (serves_tensor_cores(q, k, v, shape) && lies_in_pieces({dout}) && lse.dtype() == DType::f32)
+      return attention_backward_mma(q, k, v, lengths, shape, lse, delta, dout, dq, dk, dv);
     dispatch_head_size(D, [&](auto size) {
       constexpr int max_D = decltype(size)::value;
       if (dq && rows)

@@ -74,20 +74,24 @@ namespace {
 struct AttentionCase {
   kernels::AttentionShape shape;
   Tensor lengths;
+  int64_t gap = 0;       // numbers between the rows of q
+  double roundings = 0;  // of weights on their way to a product, see Tolerance
 };
 
 // q, k and v packed into rows of one tensor [B, T, (H + 2 KV) D], as a layer packs them.
 void check_attention(const AttentionCase& c) {
   const kernels::AttentionShape& s = c.shape;
   const int64_t D = s.head_size, q_width = s.heads * D, kv_width = s.kv_heads * D;
-  const Shape q_shape{s.batch, s.queries, q_width}, kv_shape{s.batch, s.keys, 2 * kv_width};
+  const Shape q_shape{s.batch, s.queries, q_width};
+  const Shape q_with_gaps{s.batch, s.queries, q_width + c.gap},
+      kv_shape{s.batch, s.keys, 2 * kv_width};
   const auto queries = [=](const Tensor& x, bool accumulate = false) {
-    return Heads{x, 0, s.queries * q_width, q_width, accumulate};
+    return Heads{x, 0, s.queries * x.dim(2), x.dim(2), accumulate};
   };
   const auto keys = [=](const Tensor& x, int64_t part, bool accumulate = false) {
     return Heads{x, part * kv_width, s.keys * 2 * kv_width, 2 * kv_width, accumulate};
   };
-  const Tensor q = random_tensor(q_shape, 1), kv = random_tensor(kv_shape, 2);
+  const Tensor q = random_tensor(q_with_gaps, 1), kv = random_tensor(kv_shape, 2);
   const Tensor out = Tensor::empty(q_shape, DType::f64);
   const Tensor lse = Tensor::empty({s.batch, s.heads, s.queries}, DType::f64);
   kernels::attention_forward(queries(q), keys(kv, 0), keys(kv, 1), c.lengths, s, out, lse);
@@ -95,17 +99,24 @@ void check_attention(const AttentionCase& c) {
                [&](const Inputs& in, const Outputs& out) {
                  kernels::attention_forward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
                                             s, out[0].tensor, out[1].tensor);
-               });
-  check_kernel(
-      "attention_backward", {q, kv, c.lengths, out, {lse, true}, random_tensor(q_shape, 3)},
-      {q_shape, kv_shape},
-      [&](const Inputs& in, const Outputs& out) {
-        const bool adds = out[0].accumulate;
-        kernels::attention_backward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2], s, in[3],
-                                    in[4], in[5], queries(out[0].tensor, adds),
-                                    keys(out[1].tensor, 0, adds), keys(out[1].tensor, 1, adds));
-      },
-      1e-3);
+               },
+               {1e-5, c.roundings});
+  if (c.roundings)  // lse comes before any is rounded
+    check_kernel("attention_lse", {q, kv, c.lengths}, {{lse.shape(), DType::f32}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::attention_forward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
+                                              s, in[0].empty_like(q_shape), out[0].tensor);
+                 });
+  check_kernel("attention_backward",
+               {q, kv, c.lengths, out, {lse, true}, random_tensor(q_shape, 3)}, {q_shape, kv_shape},
+               [&](const Inputs& in, const Outputs& out) {
+                 const bool adds = out[0].accumulate;
+                 kernels::attention_backward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
+                                             s, in[3], in[4], in[5], queries(out[0].tensor, adds),
+                                             keys(out[1].tensor, 0, adds),
+                                             keys(out[1].tensor, 1, adds));
+               },
+               {1e-3, c.roundings});
 }
 
 kernels::AttentionShape attention_shape(int64_t T, int64_t S, int64_t H, int64_t KV, int64_t D,
@@ -122,6 +133,26 @@ TEST_CASE("cuda_attention_and_its_gradients") {
   check_attention({attention_shape(70, 33, 3, 1, 8, true, true), {}});  // early queries see nothing
   check_attention({attention_shape(5, 40, 2, 2, 65, false), Tensor::from<int32_t>({40, 0})});
   check_attention({attention_shape(3, 34, 1, 1, 129, true), {}});
+}
+
+// In 16 bits these run on tensor cores, which take weights and their gradients rounded.
+TEST_CASE("cuda_attention_on_tensor_cores") {
+  const auto check = [](const kernels::AttentionShape& shape, const Tensor& lengths = {}) {
+    INFO(shape.queries << " queries, " << shape.keys << " keys, heads of " << shape.head_size);
+    check_attention({shape, lengths, 0, 1});
+  };
+  check(attention_shape(33, 33, 3, 3, 32, true));
+  check(attention_shape(70, 131, 2, 1, 32, false));
+  check(attention_shape(129, 65, 2, 2, 32, true));  // early queries see nothing
+  check(attention_shape(67, 100, 2, 1, 32, true, true), Tensor::from<int32_t>({100, 17}));
+  check(attention_shape(65, 97, 1, 1, 64, true));
+  check(attention_shape(5, 40, 2, 2, 64, false, true), Tensor::from<int32_t>({40, 0}));
+  check(attention_shape(34, 66, 2, 1, 128, true));
+  check(attention_shape(1, 1, 1, 1, 64, true));
+}
+
+TEST_CASE("cuda_attention_takes_rows_that_lie_odd") {
+  check_attention({attention_shape(33, 40, 2, 2, 32, true), {}, 1});
 }
 
 TEST_CASE("cuda_rotary_positions") {

@@ -1,0 +1,129 @@
+// Attention, forward, on tensor cores: flash attention 2 (Dao 2023, algorithm 1). While one tile of
+// keys and values is multiplied, the next one is on its way.
+#include "core/cuda/attention_mma.cuh"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int columns = 64;  // keys in a tile
+
+// The two rows of 16 queries that a lane holds, on their way through the keys.
+template <int D>
+struct OnlineSoftmax {
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // a lane's part of the row's sum
+  float o[D / 8][4] = {};
+
+  // Scores become weights exp2(score - largest); what was summed before is corrected.
+  template <int n>
+  __device__ void to_weights(float (&score)[n][4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float larger = largest[r];
+#pragma unroll
+      for (int j = 0; j < n; ++j)
+        larger = fmaxf(larger, fmaxf(score[j][2 * r], score[j][2 * r + 1]));
+      larger = lanes_max(larger);
+      const float zero = larger == -INFINITY ? 0 : larger;  // nothing is visible yet
+      const float correction = exp2f(largest[r] - zero);
+      largest[r] = larger;
+      sum[r] *= correction;
+#pragma unroll
+      for (int j = 0; j < n; ++j)
+#pragma unroll
+        for (int e = 2 * r; e < 2 * r + 2; ++e) {
+          score[j][e] = exp2f(score[j][e] - zero);
+          sum[r] += score[j][e];
+        }
+#pragma unroll
+      for (int j = 0; j < D / 8; ++j) {
+        o[j][2 * r] *= correction;
+        o[j][2 * r + 1] *= correction;
+      }
+    }
+  }
+};
+
+// Two tiles of keys and two of values: one pair is read, the other one filled. Before the first
+// keys come, the queries pass through the second pair.
+template <int D>
+constexpr int tile_elements = columns* mma_pitch<D>;
+
+template <int D, class T>
+__global__ void __launch_bounds__(mma_threads)
+    attention_forward_mma_kernel(Attention<T> a, T* out, Out lse) {
+  DYN_SHARED(T, tiles);
+  const int64_t T_ = a.shape.queries, H = a.shape.heads;
+  const int64_t parts = (T_ + mma_rows - 1) / mma_rows;
+  // The last queries, which see the most keys, begin first.
+  const int64_t first = (parts - 1 - blockIdx.x % parts) * mma_rows;
+  const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
+  const int64_t kv_head = h / (H / a.shape.kv_heads);
+  const LanePlace at;
+  const int64_t t[2] = {first + at.row, first + at.row + 8};
+  const int64_t visible[2] = {a.visible(b, t[0]), a.visible(b, t[1])};
+  const int64_t end = a.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
+  const float slope = a.slope(h);
+
+  uint32_t q[D / 16][4];
+  start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
+  const auto start_keys = [&](int64_t s0) {
+    T* tile = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
+    start_tile<D, columns>(tile, a.k, b, kv_head, s0, a.shape.keys);
+    start_tile<D, columns>(tile + tile_elements<D>, a.v, b, kv_head, s0, a.shape.keys);
+    end_group_of_copies();
+  };
+  end_group_of_copies();
+  if (end > 0) start_keys(0);
+  wait_for_copies<0>();
+  __syncthreads();
+#pragma unroll
+  for (int d = 0; d < D / 16; ++d)
+    load_square<D>(q[d], tiles + 2 * tile_elements<D> + at.row / 16 * 16 * mma_pitch<D> + 16 * d);
+
+  OnlineSoftmax<D> softmax;
+  for (int64_t s0 = 0; s0 < end; s0 += columns) {
+    wait_for_copies<0>();
+    __syncthreads();  // this tile is here, and the other one has been read
+    if (s0 + columns < end) start_keys(s0 + columns);
+    const T* k = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
+    float score[columns / 8][4] = {};
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) add_product_transposed<D>(score, q[d], k + 16 * d);
+    to_scores(score, a, slope, first, s0, visible);
+    softmax.to_weights(score);
+    add_weighted_rows<D>(softmax.o, score, k + tile_elements<D>);
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = lanes_sum(softmax.sum[r]);
+    if (t[r] >= T_) continue;
+    const float inverse = visible[r] > 0 ? 1 / sum : 0;
+    T* to = out + (b * T_ + t[r]) * H * D + h * D;
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j)
+      for (int e = 0; e < 2; ++e)
+        to[at.column_of(j, e)] = from_float<T>(softmax.o[j][2 * r + e] * inverse);
+    if (lse.data && at.column == 0)
+      lse.write(static_cast<size_t>((b * H + h) * T_ + t[r]),
+                visible[r] > 0 ? (softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY);
+  }
+}
+
+}  // namespace
+
+void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                           const kernels::AttentionShape& shape, const Tensor& out,
+                           const Tensor& lse) {
+  const int64_t blocks = shape.batch * shape.heads * blocks_for(shape.queries, mma_rows);
+  if (blocks == 0) return;
+  dispatch_tensor_cores(out.dtype(), shape.head_size, [&](auto type, auto size) {
+    using T = decltype(type);
+    constexpr int D = decltype(size)::value;
+    launch<attention_forward_mma_kernel<D, T>>(
+        static_cast<unsigned>(blocks), mma_threads, 4 * tile_elements<D> * sizeof(T), stream(),
+        Attention<T>(q, k, v, lengths, shape), cuda::out<T>(out), lse.defined() ? Out(lse) : Out());
+  });
+}
+
+}  // namespace tapeformer::cuda

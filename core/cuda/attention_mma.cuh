@@ -1,0 +1,177 @@
+// What the attention kernels on tensor cores share. They take 16-bit rows and heads of 32, 64 or 128
+// channels; what they cannot take goes to the kernels of attention.cu and attention_backward.cu.
+//
+// A block of four warps owns 64 rows, each warp 16 of them, which stay with it: sums over what meets
+// these rows never leave the warp. Of a sum [16, n] of a warp a lane holds rows g and g + 8 and, in
+// every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4 (see ptx.cuh).
+#pragma once
+
+#include "core/cuda/attention.cuh"
+#include "core/cuda/ptx.cuh"
+
+namespace tapeformer::cuda {
+
+inline constexpr int mma_rows = 64, mma_threads = 128;
+inline constexpr float log2_of_e = 1.4426950408889634f;
+
+// ---------------------------------------------------------------- tiles of rows
+
+/// Elements between the rows of a tile. With 16 bytes more than the row has, the eight pieces of
+/// 16 bytes that ldmatrix fetches at a time lie in different banks.
+template <int D>
+inline constexpr int mma_pitch = D + 8;
+
+/// Starts copying rows [first, first + count) of a head to a tile; rows from `rows` on become zero.
+template <int D, int count, class T>
+__device__ void start_tile(T* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int64_t first,
+                           int64_t rows) {
+  constexpr int pieces = D / 8;  // of 16 bytes, in a row
+  const T* from = heads.row(b, first, h, D);
+#pragma unroll
+  for (int i = threadIdx.x; i < count * pieces; i += mma_threads) {
+    const int row = i / pieces, d = i % pieces * 8;
+    const bool inside = first + row < rows;
+    start_copy<16>(tile + row * mma_pitch<D> + d, from + (inside ? row * heads.row_stride : 0) + d,
+                   inside);
+  }
+}
+
+/// The 16 x 16 numbers whose first is at `corner` of a tile, as four matrices: rows 0 ... 7 and
+/// 8 ... 15 of columns 0 ... 7, then of columns 8 ... 15. Not transposed that is an a of mma.
+template <int D, bool transposed = false, class T>
+__device__ void load_square(uint32_t (&square)[4], const T* corner) {
+  const int lane = threadIdx.x % 32;
+  ldmatrix_x4<transposed>(square, corner + lane % 16 * mma_pitch<D> + lane / 16 * 8);
+}
+
+// ---------------------------------------------------------------- products
+
+/// c [16, 8 n] += a [16, 16] t^T, where t [8 n, 16] are numbers of a tile.
+template <int D, class T, int n>
+__device__ void add_product_transposed(float (&c)[n][4], const uint32_t (&a)[4], const T* t) {
+#pragma unroll
+  for (int j = 0; j < n / 2; ++j) {
+    uint32_t b[4];
+    load_square<D>(b, t + 16 * j * mma_pitch<D>);
+    mma_m16n8k16<T>(c[2 * j], a, b[0], b[2]);
+    mma_m16n8k16<T>(c[2 * j + 1], a, b[1], b[3]);
+  }
+}
+
+/// c [16, 8 n] += a [16, 16] t, where t [16, 8 n] are numbers of a tile.
+template <int D, class T, int n>
+__device__ void add_product(float (&c)[n][4], const uint32_t (&a)[4], const T* t) {
+#pragma unroll
+  for (int j = 0; j < n / 2; ++j) {
+    uint32_t b[4];
+    load_square<D, true>(b, t + 16 * j);
+    mma_m16n8k16<T>(c[2 * j], a, b[0], b[1]);
+    mma_m16n8k16<T>(c[2 * j + 1], a, b[2], b[3]);
+  }
+}
+
+/// c [16, 8 n] = x y^T over all channels, where x [16, D] and y [8 n, D] are rows of tiles.
+template <int D, class T, int n>
+__device__ void multiply_rows(float (&c)[n][4], const T* x, const T* y) {
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+    for (int e = 0; e < 4; ++e) c[j][e] = 0;
+#pragma unroll
+  for (int d = 0; d < D; d += 16) {
+    uint32_t a[4];
+    load_square<D>(a, x + d);
+    add_product_transposed<D>(c, a, y + d);
+  }
+}
+
+/// c [16, D] += weights [16, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is that of
+/// an a of mma, so the weights stay in their lanes and are only rounded.
+template <int D, class T, int n>
+__device__ void add_weighted_rows(float (&c)[D / 8][4], const float (&weights)[n][4], const T* t) {
+#pragma unroll
+  for (int j = 0; j < n / 2; ++j) {
+    const float(&left)[4] = weights[2 * j], (&right)[4] = weights[2 * j + 1];
+    const uint32_t a[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]),
+                           pack<T>(right[0], right[1]), pack<T>(right[2], right[3])};
+    add_product<D>(c, a, t + 16 * j * mma_pitch<D>);
+  }
+}
+
+// ---------------------------------------------------------------- places
+
+/// Which rows and columns of a sum a lane holds.
+struct LanePlace {
+  int row, column;  // row and row + 8; in every 8 columns this one and the next
+  __device__ LanePlace()
+      : row(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
+  /// Of element e of a lane's c[j].
+  __device__ int row_of(int e) const { return row + e / 2 * 8; }
+  __device__ int column_of(int j, int e) const { return 8 * j + column + e % 2; }
+};
+
+/// Products of 64 queries, from `first` on, and n tiles of 8 keys, from `s0` on, become scores with
+/// the base 2, which is the GPU's own: exp2(score) = exp(scale q k + bias). -inf where a query, which
+/// sees `visible` keys, does not see the key.
+template <class T, int n>
+__device__ void to_scores(float (&score)[n][4], const Attention<T>& a, float slope, int64_t first,
+                          int64_t s0, const int64_t (&visible)[2]) {
+  const LanePlace at;
+  const float scale = static_cast<float>(a.shape.scale) * log2_of_e;
+  const int64_t ahead = first + a.shape.keys - a.shape.queries - s0;  // of the first query
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score[j][e] *= scale;
+  if (slope != 0) {
+    const float distance = static_cast<float>(ahead + at.row - at.column), step = slope * log2_of_e;
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) score[j][e] -= step * (distance + (e / 2 * 8 - 8 * j - e % 2));
+  }
+  if (visible[0] >= s0 + 8 * n && visible[1] >= s0 + 8 * n) return;
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (s0 + at.column_of(j, e) >= visible[e / 2]) score[j][e] = -INFINITY;
+}
+
+// ---------------------------------------------------------------- which calls
+
+/// Whether the rows lie as the copies of 16 bytes need them.
+inline bool lies_in_pieces(const Heads& heads) {
+  const auto address = reinterpret_cast<uintptr_t>(heads.tensor.raw());
+  return address % 16 == 0 && heads.offset % 8 == 0 && heads.batch_stride % 8 == 0 &&
+         heads.row_stride % 8 == 0;
+}
+inline bool serves_tensor_cores(const Heads& q, const Heads& k, const Heads& v,
+                                const kernels::AttentionShape& shape) {
+  const int64_t D = shape.head_size;
+  return is_16bit(q.tensor.dtype()) && (D == 32 || D == 64 || D == 128) && lies_in_pieces(q) &&
+         lies_in_pieces(k) && lies_in_pieces(v);
+}
+
+/// Calls f(T{}, integral_constant<int, D>{}).
+template <class F>
+void dispatch_tensor_cores(DType dtype, int64_t D, F&& f) {
+  const auto with_size = [&](auto type) {
+    if (D == 32) return f(type, std::integral_constant<int, 32>{});
+    if (D == 64) return f(type, std::integral_constant<int, 64>{});
+    f(type, std::integral_constant<int, 128>{});
+  };
+  if (dtype == DType::bf16) return with_size(bf16{});
+  with_size(f16{});
+}
+
+/// As kernels::attention_forward and, with delta [B, H, T] = sum_D(dout out), attention_backward, for
+/// what serves_tensor_cores.
+void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                           const kernels::AttentionShape& shape, const Tensor& out,
+                           const Tensor& lse);
+void attention_backward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                            const kernels::AttentionShape& shape, const Tensor& lse,
+                            const Tensor& delta, const Tensor& dout, const Heads& dq,
+                            const Heads& dk, const Heads& dv);
+
+}  // namespace tapeformer::cuda

@@ -1,0 +1,220 @@
+// Attention, backward, on tensor cores (Dao 2023, algorithm 2), in two kernels as in
+// attention_backward.cu: every sum has one owner, and nothing is added atomically.
+#include "core/cuda/attention_mma.cuh"
+
+namespace tapeformer::cuda {
+namespace {
+
+constexpr int columns = 32;  // keys or queries that come along in a step
+
+template <class T>
+struct MmaBackward {
+  Attention<T> attention;
+  HeadRows<T> dout;
+  const float *lse, *delta;  // [B, H, T]
+};
+
+// lse with the base 2. A query that sees no key has none; its scores are -inf, and exp2(score - lse)
+// must be 0.
+__device__ float base_2(float lse) { return lse == -INFINITY ? 0 : lse * log2_of_e; }
+
+// Dynamic shared memory: two tiles that stay, two stages of two tiles that come along.
+template <int D>
+constexpr int own_elements = mma_rows* mma_pitch<D>;
+template <int D>
+constexpr int stage_elements = 2 * columns* mma_pitch<D>;
+template <int D, class T>
+constexpr size_t tile_bytes = (2 * own_elements<D> + 2 * stage_elements<D>)*sizeof(T);
+
+template <int D, class T>
+__device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], float factor,
+                          int64_t b, int64_t first, int64_t rows, int64_t h) {
+  const LanePlace at;
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (const int64_t row = first + at.row_of(e); row < rows)
+      for (int j = 0; j < D / 8; ++j)
+        to.write(b, row, h * D + at.column_of(j, e), factor * sum[j][e]);
+}
+
+// dq = scale ds k, for a tile of queries.
+template <int D, class T>
+__global__ void __launch_bounds__(mma_threads)
+    attention_backward_q_mma_kernel(MmaBackward<T> a, HeadOut<T> dq) {
+  DYN_SHARED(T, q);
+  T *dout = q + own_elements<D>, *stages = dout + own_elements<D>;
+  const Attention<T>& call = a.attention;
+  const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
+  const int64_t parts = (T_ + mma_rows - 1) / mma_rows;
+  // The last queries, which see the most keys, begin first.
+  const int64_t first = (parts - 1 - blockIdx.x % parts) * mma_rows;
+  const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
+  const int64_t kv_head = h / (H / call.shape.kv_heads);
+  const LanePlace at;
+  const int warp_row = at.row / 16 * 16;
+  const float slope = call.slope(h);
+  int64_t visible[2];
+  float lse[2], delta[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int64_t t = first + at.row + 8 * r, row = (b * H + h) * T_ + (t < T_ ? t : first);
+    visible[r] = call.visible(b, t);
+    lse[r] = base_2(a.lse[row]);
+    delta[r] = a.delta[row];
+  }
+  const int64_t end = call.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
+
+  start_tile<D, mma_rows>(q, call.q, b, h, first, T_);
+  start_tile<D, mma_rows>(dout, a.dout, b, h, first, T_);
+  const auto start_keys = [&](int64_t s0) {
+    T* k = stages + s0 / columns % 2 * stage_elements<D>;
+    start_tile<D, columns>(k, call.k, b, kv_head, s0, S);
+    start_tile<D, columns>(k + stage_elements<D> / 2, call.v, b, kv_head, s0, S);
+  };
+  if (end > 0) start_keys(0);
+  end_group_of_copies();
+  float sum[D / 8][4] = {};
+  for (int64_t s0 = 0; s0 < end; s0 += columns) {
+    wait_for_copies<0>();
+    __syncthreads();  // this stage is here, and the other one has been read
+    if (s0 + columns < end) start_keys(s0 + columns);
+    end_group_of_copies();
+    const T* k = stages + s0 / columns % 2 * stage_elements<D>;
+    float p[columns / 8][4], ds[columns / 8][4];
+    multiply_rows<D>(p, q + warp_row * mma_pitch<D>, k);
+    multiply_rows<D>(ds, dout + warp_row * mma_pitch<D>, k + stage_elements<D> / 2);
+    to_scores(p, call, slope, first, s0, visible);
+#pragma unroll
+    for (int j = 0; j < columns / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        ds[j][e] = exp2f(p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
+    add_weighted_rows<D>(sum, ds, k);
+  }
+  wait_for_copies<0>();  // of a tile that sees no key
+  write_sum<D>(dq, sum, static_cast<float>(call.shape.scale), b, first, T_, h);
+}
+
+// As to_scores, for products of 64 keys, from `first` on, and 32 queries, from `t0` on.
+template <class T, int n>
+__device__ void to_scores_of_keys(float (&score)[n][4], const Attention<T>& a, float slope,
+                                  int64_t b, int64_t first, int64_t t0) {
+  const LanePlace at;
+  const float scale = static_cast<float>(a.shape.scale) * log2_of_e;
+  const int64_t T_ = a.shape.queries, ahead = t0 + a.shape.keys - T_ - first;
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) score[j][e] *= scale;
+  if (slope != 0) {
+    const float distance = static_cast<float>(ahead + at.column - at.row), step = slope * log2_of_e;
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) score[j][e] -= step * (distance + (8 * j + e % 2 - e / 2 * 8));
+  }
+  // The first of these queries sees the fewest keys.
+  if (a.visible(b, t0) >= first + mma_rows && t0 + 8 * n <= T_) return;
+#pragma unroll
+  for (int j = 0; j < n; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int64_t t = t0 + at.column_of(j, e);
+      if (t >= T_ || first + at.row_of(e) >= a.visible(b, t)) score[j][e] = -INFINITY;
+    }
+}
+
+// dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it. p and
+// ds are computed as their transposes, so that their rows are keys.
+template <int D, class T>
+__global__ void __launch_bounds__(mma_threads)
+    attention_backward_kv_mma_kernel(MmaBackward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
+  DYN_SHARED(T, k);
+  SHARED(float, lse, [2][columns]);
+  SHARED(float, delta, [2][columns]);
+  T *v = k + own_elements<D>, *stages = v + own_elements<D>;
+  const Attention<T>& call = a.attention;
+  const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
+  const int64_t parts = (S + mma_rows - 1) / mma_rows, kv_heads = call.shape.kv_heads;
+  const int64_t first = blockIdx.x % parts * mma_rows;
+  const int64_t kv_head = blockIdx.x / parts % kv_heads, b = blockIdx.x / parts / kv_heads;
+  const int64_t group = H / kv_heads;
+  const LanePlace at;
+  const int warp_row = at.row / 16 * 16;
+  // From the first query that sees a key of this tile, all do: `steps` of them for each head.
+  int64_t begin = call.shape.causal ? first - (S - T_) : 0;
+  begin = begin < 0 ? 0 : begin / columns * columns;
+  if (T_ == 0 || call.visible(b, T_ - 1) <= first) begin = T_;  // none does
+  const int64_t steps = begin < T_ ? (T_ - begin + columns - 1) / columns : 0;
+
+  start_tile<D, mma_rows>(k, call.k, b, kv_head, first, S);
+  start_tile<D, mma_rows>(v, call.v, b, kv_head, first, S);
+  const auto start_queries = [&](int64_t step) {
+    const int64_t h = kv_head * group + step / steps, t0 = begin + step % steps * columns;
+    T* q = stages + step % 2 * stage_elements<D>;
+    start_tile<D, columns>(q, call.q, b, h, t0, T_);
+    start_tile<D, columns>(q + stage_elements<D> / 2, a.dout, b, h, t0, T_);
+    if (threadIdx.x < columns) {
+      const bool inside = t0 + threadIdx.x < T_;
+      const int64_t row = (b * H + h) * T_ + (inside ? t0 + threadIdx.x : 0);
+      start_copy<4>(&lse[step % 2][threadIdx.x], a.lse + row, inside);
+      start_copy<4>(&delta[step % 2][threadIdx.x], a.delta + row, inside);
+    }
+  };
+  if (steps > 0) start_queries(0);
+  end_group_of_copies();
+  float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
+  for (int64_t step = 0; step < steps * group; ++step) {
+    wait_for_copies<0>();
+    __syncthreads();  // this stage is here, and the other one has been read
+    if (step + 1 < steps * group) start_queries(step + 1);
+    end_group_of_copies();
+    const int stage = step % 2;
+    const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
+    float p[columns / 8][4], ds[columns / 8][4];
+    multiply_rows<D>(p, k + warp_row * mma_pitch<D>, q);
+    to_scores_of_keys(p, call, call.slope(kv_head * group + step / steps), b, first,
+                      begin + step % steps * columns);
+#pragma unroll
+    for (int j = 0; j < columns / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[j][e] = exp2f(p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
+    add_weighted_rows<D>(sum_v, p, dout);
+    multiply_rows<D>(ds, v + warp_row * mma_pitch<D>, dout);
+#pragma unroll
+    for (int j = 0; j < columns / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][at.column_of(j, e)]);
+    add_weighted_rows<D>(sum_k, ds, q);
+  }
+  wait_for_copies<0>();  // of a tile that no query sees
+  if (dk.data) write_sum<D>(dk, sum_k, static_cast<float>(call.shape.scale), b, first, S, kv_head);
+  if (dv.data) write_sum<D>(dv, sum_v, 1, b, first, S, kv_head);
+}
+
+}  // namespace
+
+void attention_backward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
+                            const kernels::AttentionShape& shape, const Tensor& lse,
+                            const Tensor& delta, const Tensor& dout, const Heads& dq,
+                            const Heads& dk, const Heads& dv) {
+  const int64_t B = shape.batch, T_ = shape.queries, S = shape.keys;
+  dispatch_tensor_cores(dout.dtype(), shape.head_size, [&](auto type, auto size) {
+    using T = decltype(type);
+    constexpr int D = decltype(size)::value;
+    const MmaBackward<T> a{Attention<T>(q, k, v, lengths, shape),
+                           HeadRows<T>(dout, T_, shape.heads * D), in<float>(lse),
+                           in<float>(delta)};
+    if (dq && B * T_ > 0)
+      launch<attention_backward_q_mma_kernel<D, T>>(
+          static_cast<unsigned>(B * shape.heads * blocks_for(T_, mma_rows)), mma_threads,
+          tile_bytes<D, T>, stream(), a, HeadOut<T>(dq));
+    if ((dk || dv) && B * S > 0)
+      launch<attention_backward_kv_mma_kernel<D, T>>(
+          static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, mma_rows)), mma_threads,
+          tile_bytes<D, T>, stream(), a, HeadOut<T>(dk), HeadOut<T>(dv));
+  });
+}
+
+}  // namespace tapeformer::cuda
