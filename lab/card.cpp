@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/check.h"
 #include "data/json_text.h"
 #include "train/files.h"
 #include "train/format.h"
@@ -31,10 +30,11 @@ Verdict judge_differences(const std::vector<double>& differences, double margin)
 }
 
 std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b) {
-  check(a.size() == b.size(), "card: ", a.size(), " numbers against ", b.size());
-  std::vector<double> result;
-  for (size_t i = 0; i < a.size(); ++i) result.push_back(a[i] - b[i]);
-  return result;
+  return seed_by_seed(a, b, [](double x, double y) { return x - y; });
+}
+
+std::vector<double> smaller(const std::vector<double>& a, const std::vector<double>& b) {
+  return seed_by_seed(a, b, [](double x, double y) { return std::min(x, y); });
 }
 
 Spread spread(const std::vector<double>& values) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/check.h"
+
 namespace tapeformer::lab {
 
 /// On the statement as people say it.
@@ -31,8 +33,19 @@ struct Judgement {
 /// when all lie between, and otherwise (or without any, or with one that is no number) not
 /// decidable.
 Verdict judge_differences(const std::vector<double>& differences, double margin);
-/// The difference of two columns of numbers, seed by seed.
+/// f(a, b) of two columns of numbers, seed by seed. Throws where one is longer than the other.
+template <class F>
+std::vector<double> seed_by_seed(const std::vector<double>& a, const std::vector<double>& b,
+                                 const F& f) {
+  check(a.size() == b.size(), "card: ", a.size(), " numbers against ", b.size(),
+        "; runs are missing");
+  std::vector<double> result;
+  for (size_t i = 0; i < a.size(); ++i) result.push_back(f(a[i], b[i]));
+  return result;
+}
+/// a - b, and the smaller of the two, seed by seed.
 std::vector<double> difference(const std::vector<double>& a, const std::vector<double>& b);
+std::vector<double> smaller(const std::vector<double>& a, const std::vector<double>& b);
 
 /// Mean and standard deviation (of the sample, by n - 1; 0 for a single value).
 struct Spread {

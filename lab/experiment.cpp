@@ -67,6 +67,7 @@ Card card_of(const Experiment& experiment) {
 // The verdict and the plot of a table, onto the card and into the folder.
 void conclude(const Experiment& experiment, const Table& runs, const std::filesystem::path& out,
               Card& card) {
+  check(!runs.empty(), "the experiment '", experiment.name, "' has no runs to judge");
   card.judgement = experiment.judge(runs);
   const std::string of_literature = remark_on(experiment, card.judgement.verdict);
   card.remark = card.judgement.remark;

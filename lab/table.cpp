@@ -87,6 +87,7 @@ Table Table::where(const std::string& column, const Cell& value) const {
   Table result(columns_);
   for (const auto& row : rows_)
     if (row[at] == value) result.rows_.push_back(row);
+  check(!result.empty(), "table: no row has '", to_text(value), "' in column '", column, "'");
   return result;
 }
 

@@ -18,7 +18,8 @@ class Table {
 
   /// Throws unless there is one cell for each column.
   void add(std::vector<Cell> row);
-  /// The rows whose cell in `column` is `value`. Throws for an unknown column.
+  /// The rows whose cell in `column` is `value`. Throws for an unknown column, and where there is
+  /// no such row: a table that lost runs is no ground for a verdict.
   Table where(const std::string& column, const Cell& value) const;
   /// Numbers of one column, in the order of the rows. Throws where a cell is text.
   std::vector<double> numbers(const std::string& column) const;

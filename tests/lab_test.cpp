@@ -44,6 +44,7 @@ TEST_CASE("a_table_finds_rows_and_says_what_it_lacks") {
   CHECK(table.where("norm", "b").number("loss") == 2);
   CHECK(table.distinct("norm") == std::vector<Cell>{"a", "b"});
   CHECK_THROWS_WITH(table.where("placement", "pre"), ContainsSubstring("no column 'placement'"));
+  CHECK_THROWS_WITH(table.where("norm", "c"), ContainsSubstring("no row has 'c' in column 'norm'"));
   CHECK_THROWS_WITH(table.numbers("norm"), ContainsSubstring("'a' in column 'norm' is no number"));
   CHECK_THROWS_WITH(table.number("loss"), ContainsSubstring("among 3 rows"));
   CHECK_THROWS_WITH(table.add({"c"}), ContainsSubstring("needs 2 cells"));

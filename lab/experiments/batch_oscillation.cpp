@@ -1,6 +1,7 @@
 // Batches under 32 make BatchNorm's loss oscillate and slow it down, it is said.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
@@ -83,11 +84,11 @@ std::vector<double> excess(const Table& table, const char* column) {
   const auto batches = table.distinct("batch");
   const Cell small =
       std::ranges::find(batches, Cell(16.0)) != batches.end() ? Cell(16.0) : batches.front();
-  const auto b = of("batchnorm", small), b32 = of("batchnorm", 32.0);
-  const auto l = of("layernorm", small), l32 = of("layernorm", 32.0);
-  std::vector<double> result;
-  for (size_t i = 0; i < b.size(); ++i) result.push_back(b[i] / b32[i] / (l[i] / l32[i]) - 1);
-  return result;
+  const auto factor = [&](const char* norm) {
+    return seed_by_seed(of(norm, small), of(norm, 32.0), std::divides());
+  };
+  return seed_by_seed(factor("batchnorm"), factor("layernorm"),
+                      [](double b, double l) { return b / l - 1; });
 }
 
 // BatchNorm's steps over LayerNorm's, the mean of the seeds at each batch size.

@@ -33,10 +33,7 @@ std::vector<double> loss(const Table& table, const char* norm, double clip, doub
 std::vector<double> best(const Table& table, const char* norm) {
   std::vector<double> result = loss(table, norm, 1, 1);
   for (const double clip : {1.0, 0.1})
-    for (const double times : {1.0, 3.0}) {
-      const auto other = loss(table, norm, clip, times);
-      for (size_t i = 0; i < other.size(); ++i) result[i] = std::min(result[i], other[i]);
-    }
+    for (const double times : {1.0, 3.0}) result = smaller(result, loss(table, norm, clip, times));
   return result;
 }
 

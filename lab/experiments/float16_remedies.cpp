@@ -51,8 +51,7 @@ std::vector<double> worst(const Table& table, const char* norm) {
 Judgement judge(const Table& table) {
   const auto clamp = worst(table, "layernorm-float16-clamp"),
              wide = worst(table, "layernorm-float16-f32stats");
-  std::vector<double> worse;
-  for (size_t i = 0; i < clamp.size(); ++i) worse.push_back(std::max(clamp[i], wide[i]));
+  const auto worse = seed_by_seed(clamp, wide, [](double a, double b) { return std::max(a, b); });
   const Verdict fails = judge_differences(worse, 0.02);
   const Verdict verdict = fails == Verdict::holds           ? Verdict::does_not_hold
                           : fails == Verdict::does_not_hold ? Verdict::holds

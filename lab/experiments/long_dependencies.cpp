@@ -1,5 +1,4 @@
 // LayerNorm helps long dependencies, it is said: a symbol is to be repeated after a distance.
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -113,9 +112,7 @@ Judgement judge(const Table& table) {
   };
   // By how much LayerNorm is better than the better of the two others, seed by seed.
   const auto advantage = [&](const Cell& distance) {
-    auto best = of("none", distance);
-    const auto batchnorm = of("batchnorm", distance);
-    for (size_t i = 0; i < best.size(); ++i) best[i] = std::min(best[i], batchnorm[i]);
+    const auto best = smaller(of("none", distance), of("batchnorm", distance));
     return difference(best, of("layernorm", distance));
   };
   Judgement result{

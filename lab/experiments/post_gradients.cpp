@@ -1,6 +1,7 @@
 // Where the gradients of Post-LN are large at initialisation: near the output, not near the input.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/mechanisms.h"
@@ -52,10 +53,8 @@ Table measure(const Laboratory& lab) {
 // Per seed, of the models with so many layers: the gradient in the first block over the last's.
 std::vector<double> first_over_last(const Table& table, const char* placement, double layers) {
   const Table models = table.where("placement", placement).where("layers", layers);
-  std::vector<double> ratios = models.where("block", 1.0).numbers("gradient");
-  const auto last = models.where("block", layers).numbers("gradient");
-  for (size_t i = 0; i < ratios.size(); ++i) ratios[i] /= last[i];
-  return ratios;
+  return seed_by_seed(models.where("block", 1.0).numbers("gradient"),
+                      models.where("block", layers).numbers("gradient"), std::divides());
 }
 
 double deepest(const Table& table) { return std::ranges::max(table.numbers("layers")); }

@@ -69,9 +69,8 @@ std::vector<double> fluctuations(const Table& table, const char* norm, double ba
 Judgement judge(const Table& table) {
   const auto layer = fluctuations(table, "layernorm", 16),
              batch = fluctuations(table, "batchnorm", 16);
-  std::vector<double> logarithms;
-  for (size_t i = 0; i < layer.size() && layer.size() == batch.size(); ++i)
-    logarithms.push_back(std::log(batch[i] / layer[i]));
+  const auto logarithms =
+      seed_by_seed(batch, layer, [](double b, double l) { return std::log(b / l); });
   Judgement judgement{judge_differences(logarithms, std::log(1.5)), {}};
   for (const Cell& rows : table.distinct("batch"))
     for (const char* norm : {"layernorm", "batchnorm"})

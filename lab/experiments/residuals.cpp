@@ -1,5 +1,4 @@
 // Residuals let gradients flow; both residual and norm are needed, it is said.
-#include <algorithm>
 
 #include "core/check.h"
 #include "lab/experiments/experiments.h"
@@ -60,10 +59,8 @@ Judgement judge(const Table& table) {
   const auto of = [&](const char* design) { return deepest.where("design", design); };
   const auto reference = losses(of("residual and norm"));
   auto without_norm = losses(of("residual alone"));  // the best way of doing without one
-  for (const char* design : {"ReZero", "residual and DyT"}) {
-    const auto other = losses(of(design));
-    for (size_t i = 0; i < other.size(); ++i) without_norm[i] = std::min(without_norm[i], other[i]);
-  }
+  for (const char* design : {"ReZero", "residual and DyT"})
+    without_norm = smaller(without_norm, losses(of(design)));
   const auto residual = difference(losses(of("norm alone")), reference);
   const auto norm = difference(without_norm, reference);
   Judgement result{both(judge_differences(residual, 0.1), judge_differences(norm, 0.1)),

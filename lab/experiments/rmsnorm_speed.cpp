@@ -85,10 +85,11 @@ std::vector<double> savings(const Table& table, const char* what) {
   std::vector<double> result;
   for (const Cell& seed : table.distinct("seed")) {
     const Table rounds = table.where("what", what).where("seed", seed);
-    std::vector<double> shares = rounds.where("norm", "rmsnorm").numbers("milliseconds");
-    const auto of_layernorm = rounds.where("norm", "layernorm").numbers("milliseconds");
-    for (size_t i = 0; i < shares.size(); ++i) shares[i] = 1 - shares[i] / of_layernorm.at(i);
-    result.push_back(median(shares));
+    const auto times = [&](const char* norm) {
+      return rounds.where("norm", norm).numbers("milliseconds");
+    };
+    result.push_back(median(seed_by_seed(times("rmsnorm"), times("layernorm"),
+                                         [](double r, double l) { return 1 - r / l; })));
   }
   return result;
 }
