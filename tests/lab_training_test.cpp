@@ -7,6 +7,7 @@
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 
 namespace tapeformer::lab {
 namespace {
@@ -302,6 +303,30 @@ TEST_CASE("lengths_matter_where_batchnorm_loses_more_on_one_third_of_the_lines")
     CHECK(judged(experiment, 4 - third, {0.3, 0.2}) == reversed);
     CHECK(judged(experiment, 2, {0.3, 0.2}) == does_not_hold);
   }
+}
+
+TEST_CASE("a_batch_without_short_lines_is_passed_over_where_only_short_ones_are_trained_on") {
+  const auto lines = [](const auto& length_of) {
+    std::string text;
+    for (int i = 0; i < 20; ++i) text += std::string(length_of(i), 'a' + i % 5) + "\n";
+    return text;
+  };
+  // Which two lines are held out depends on the number of lines alone. Short are one of them and,
+  // for training, one of 18: four of ten batches of 16 have none.
+  const Text numbered(lines([](int i) { return i + 1; }), "lines");
+  const LineCorpus corpus(numbered, ByteTokenizer(), {.rows = 2, .context = 96});
+  const auto held_out = corpus.validation_batch(0, 1).lengths.to_vector<int32_t>();
+  REQUIRE(held_out.size() == 2);
+  const int first = held_out[0] - 2, second = held_out[1] - 2;  // a length counts the newline
+  const int other = first != 0 && second != 0 ? 0 : first != 1 && second != 1 ? 1 : 2;
+  const TemporaryFolder folder;
+  write_bytes(folder / "lines.txt",
+              lines([=](int i) { return i == first || i == other ? 1 : 20; }));
+  const Laboratory lab({.quick = true, .seeds = 1, .lines = folder / "lines.txt"});
+  const Table table = overlong_lines().measure(lab);
+  for (const double third : {1, 2})
+    for (const double loss : table.where("third", third).numbers("loss"))
+      CHECK(std::isfinite(loss));
 }
 
 TEST_CASE("layernorm_helps_long_dependencies_where_its_advantage_grows_with_the_distance") {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/check.h"
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
 
@@ -17,7 +18,20 @@ class ShortLines : public Corpus {
       : Corpus({.rows = 1}), all_(all), longest_(longest) {}
 
   Batch training_batch(int64_t step, int64_t micro_batch) const override {
-    const Batch batch = all_.training_batch(step, micro_batch);
+    // Not every batch has a short line; then one of the next does.
+    for (int64_t next = micro_batch; next < micro_batch + 1000; ++next)
+      if (Batch batch = short_lines_of(all_.training_batch(step, next)); batch.tokens > 0)
+        return batch;
+    fail("lengths: no line for training is as short as the shortest third of those held out, ",
+         longest_, " tokens; give more lines");
+  }
+  int64_t training_tokens() const override { return all_.training_tokens(); }
+  int64_t validation_tokens() const override { return all_.validation_tokens(); }
+  // An example of this corpus is a whole batch of the other.
+  int64_t validation_examples() const override { return all_.validation_batches(); }
+
+ private:
+  Batch short_lines_of(const Batch& batch) const {
     const auto lengths = batch.lengths.to_vector<int32_t>();
     std::vector<int32_t> rows, kept;
     for (size_t row = 0; row < lengths.size(); ++row)
@@ -30,12 +44,6 @@ class ShortLines : public Corpus {
     for (const int32_t length : kept) result.tokens += length;
     return result;
   }
-  int64_t training_tokens() const override { return all_.training_tokens(); }
-  int64_t validation_tokens() const override { return all_.validation_tokens(); }
-  // An example of this corpus is a whole batch of the other.
-  int64_t validation_examples() const override { return all_.validation_batches(); }
-
- private:
   // Some rows of x [B,T], without the columns that only longer lines need.
   Tensor pick(const Tensor& x, const std::vector<int32_t>& rows) const {
     const int64_t T = x.dim(1), kept = std::min(T, longest_);
