@@ -107,7 +107,8 @@ std::string to_text(const Card& card) {
   std::ostringstream run;
   if (card.measured_here)
     run << card.seeds << (card.seeds == 1 ? " seed, " : " seeds, ")
-        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data;
+        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data
+        << (card.replaced.empty() ? "" : "; ") << card.replaced;
   add("Run", run.str());
   return result;
 }
@@ -120,19 +121,20 @@ std::string to_json(const Card& card) {
     else
       measured[m.name] = m.values;
   }
-  const nlohmann::ordered_json json = {{"name", card.name},
-                                       {"claim", card.claim},
-                                       {"source", card.source},
-                                       {"literature", card.literature},
-                                       {"method", card.method},
-                                       {"rule", card.rule},
-                                       {"remark", card.remark},
-                                       {"data", card.data},
-                                       {"verdict", name_of(card.judgement.verdict)},
-                                       {"measured_here", card.measured_here},
-                                       {"measured", measured},
-                                       {"seeds", card.seeds},
-                                       {"seconds", card.seconds}};
+  nlohmann::ordered_json json = {{"name", card.name},
+                                 {"claim", card.claim},
+                                 {"source", card.source},
+                                 {"literature", card.literature},
+                                 {"method", card.method},
+                                 {"rule", card.rule},
+                                 {"remark", card.remark},
+                                 {"data", card.data},
+                                 {"verdict", name_of(card.judgement.verdict)},
+                                 {"measured_here", card.measured_here},
+                                 {"measured", measured},
+                                 {"seeds", card.seeds},
+                                 {"seconds", card.seconds}};
+  if (!card.replaced.empty()) json["replaced"] = card.replaced;
   // The name of a text is the name of a file, which may be no UTF-8.
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -152,6 +154,7 @@ Card card_from_json(std::string_view text) {
     read("rule", card.rule);
     read("remark", card.remark);
     read("data", card.data);
+    card.replaced = json.value("replaced", "");
     read("measured_here", card.measured_here);
     read("seeds", card.seeds);
     read("seconds", card.seconds);

@@ -65,6 +65,9 @@ struct Card {
   std::string rule{};        ///< how the verdict follows from the numbers
   std::string remark{};      ///< what else the numbers say; where the literature differs from them
   std::string data{};        ///< the text it was measured on; whether in quick sizes
+  /// "powernorm in place of batchnorm": what the claim names was another norm here, of which the
+  /// literature says nothing. Empty where it was what it is called.
+  std::string replaced{};
   Judgement judgement{};
   bool measured_here = true;  ///< false: no experiment can decide it; the literature alone speaks
   int seeds = 0;
@@ -74,7 +77,7 @@ struct Card {
 /// For a terminal, in lines of at most 80 characters.
 std::string to_text(const Card& card);
 /// With the keys name, claim, source, literature, method, rule, remark, data, verdict, measured (an
-/// object of numbers or lists), seeds, seconds. Numbers that are not finite are null.
+/// object of numbers or lists), seeds, seconds; and replaced, where there is one. Numbers that are not finite are null.
 std::string to_json(const Card& card);
 Card card_from_json(std::string_view text);
 /// The card in a JSON file. Errors name the file.

@@ -69,7 +69,8 @@ void conclude(const Experiment& experiment, const Table& runs, const std::filesy
               Card& card) {
   check(!runs.empty(), "the experiment '", experiment.name, "' has no runs to judge");
   card.judgement = experiment.judge(runs);
-  const std::string of_literature = remark_on(experiment, card.judgement.verdict);
+  const std::string of_literature =
+      card.replaced.empty() ? remark_on(experiment, card.judgement.verdict) : "";
   card.remark = card.judgement.remark;
   card.remark += (card.remark.empty() || of_literature.empty() ? "" : " ") + of_literature;
   experiment.draw(runs).save(out / (experiment.name + ".svg"));
@@ -87,6 +88,7 @@ Card run_experiment(const Experiment& experiment, const Laboratory& laboratory,
     card.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     card.seeds = static_cast<int>(laboratory.seeds().size());
     card.data = laboratory.name_of(experiment.data) + (laboratory.quick() ? "; quick sizes" : "");
+    card.replaced = laboratory.replaced();
     write_file_atomically(out / (experiment.name + ".csv"), runs.csv());
     conclude(experiment, runs, out, card);
   }
@@ -104,6 +106,7 @@ Card judge_again(const Experiment& experiment, const std::filesystem::path& out)
     card.seconds = before.seconds;
     card.seeds = before.seeds;
     card.data = before.data;
+    card.replaced = before.replaced;
     conclude(experiment, read_table(out / (experiment.name + ".csv")), out, card);
   }
   write_file_atomically(path, to_json(card));

@@ -68,6 +68,7 @@ class Laboratory {
     std::string src{}, tgt{};
     /// Others to validate on; empty: of src and tgt the last twentieth, at most 1,000 pairs.
     std::string val_src{}, val_tgt{};
+    std::string replaced{};                            ///< Card::replaced
     std::function<void(const std::string&)> log = {};  ///< for progress
   };
   explicit Laboratory(const Options& options);
@@ -84,6 +85,7 @@ class Laboratory {
   std::string name_of(Data data) const;
   /// Tells the text from any other, also of the same name: "input.txt 1115394-90a3c1...".
   std::string text_identity() const;
+  const std::string& replaced() const { return options_.replaced; }
   void log(const std::string& line) const;
 
   /// The reference model of the lab: character tokens of text() (or lines()), 64 channels, 4 heads,

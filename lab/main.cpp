@@ -9,6 +9,7 @@
 #include "lab/experiment.h"
 #include "lab/grid.h"
 #include "lab/report.h"
+#include "layers/norm.h"
 #include "train/files.h"
 #include "train/number_option.h"
 
@@ -21,7 +22,7 @@ struct Options {
   std::vector<std::string> names;
   bool all = false, list = false, again = false, quick = false;
   int seeds = 0, threads = 0;
-  std::string data, lines, src, tgt, val_src, val_tgt, out, grid, report;
+  std::string data, lines, src, tgt, val_src, val_tgt, out, grid, replace, report;
 };
 
 void declare(CLI::App& app, Options& o) {
@@ -31,6 +32,9 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--grid", o.grid,
                  "Run a product of settings instead: norms=...,placements=...,depth=...,lr=...,"
                  "warmup=...,batch=...,clip=...,steps=...; goes on where it stopped");
+  app.add_option("--replace", o.replace,
+                 "NAME=OTHER: run the experiments with the norm OTHER, one of your own or another, "
+                 "in the place of NAME, such as batchnorm=powernorm; the cards say so");
   app.add_flag("--quick", o.quick, "Small sizes, one seed: a look, not a finding");
   app.add_option("--seeds", o.seeds, "Seeds for each setting [3, or 1 with --quick]")
       ->check(number_objection<int>);
@@ -43,13 +47,25 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--val-src", o.val_src,
                  "Sentences to validate on; without them, the last twentieth of --src");
   app.add_option("--val-tgt", o.val_tgt, "Their translations");
-  app.add_option("--out", o.out,
-                 "Folder for the tables, cards and plots [lab_runs/full, /quick or /grid]");
+  app.add_option(
+      "--out", o.out,
+      "Folder for the tables, cards and plots [lab_runs/full, /quick, /grid or /replaced]");
   app.add_flag("--again", o.again,
                "Measure nothing: judge and draw again from the CSV files in --out");
   app.add_option("--report", o.report, "Write a page of Markdown with the cards of this run");
   app.add_option("--threads", o.threads, "CPU threads; 0: all that this process may use")
       ->check(number_objection<int>);
+}
+
+// "batchnorm=powernorm": from now on what is called batchnorm is powernorm. In words, for the cards.
+std::string replace(const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  const std::string other = equals == text.npos ? "" : text.substr(equals + 1);
+  check(!name.empty() && !other.empty() && name != other,
+        "--replace: expected NAME=OTHER, two norms such as batchnorm=powernorm; got '", text, "'");
+  replace_norm(name, find_norm(other));
+  return other + " in place of " + name;
 }
 
 Laboratory make_laboratory(const Options& o) {
@@ -63,6 +79,7 @@ Laboratory make_laboratory(const Options& o) {
        .tgt = o.tgt,
        .val_src = o.val_src,
        .val_tgt = o.val_tgt,
+       .replaced = o.replace.empty() ? "" : replace(o.replace),
        .log = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }});
 }
 
@@ -109,16 +126,16 @@ void run_experiments(const Options& o) {
 void check_options(const CLI::App& app, const Options& o) {
   const auto given = [&](auto... names) { return (app.count(names) + ...) > 0; };
   check(!given("--seeds") || o.seeds > 0, "--seeds must be positive, got ", o.seeds);
-  check(!given("--list") || !given("NAME", "--all", "--grid", "--again", "--report"),
+  check(!given("--list") || !given("NAME", "--all", "--grid", "--again", "--replace", "--report"),
         "--list runs nothing; leave it out to run experiments");
-  check(!given("--grid") || !given("NAME", "--all", "--again", "--lines", "--report", "--src",
-                                   "--tgt", "--val-src", "--val-tgt"),
+  check(!given("--grid") || !given("NAME", "--all", "--again", "--lines", "--replace", "--report",
+                                   "--src", "--tgt", "--val-src", "--val-tgt"),
         "--grid goes with --data, --quick, --seeds, --out and --threads only");
-  check(!given("--again") ||
-            !given("--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt", "--seeds"),
-        "--again measures nothing, so it goes without texts and --seeds");
-  for (const char* name :
-       {"--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt", "--out", "--report"})
+  check(!given("--again") || !given("--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt",
+                                    "--seeds", "--replace"),
+        "--again measures nothing, so it goes without texts, --seeds and --replace");
+  for (const char* name : {"--data", "--lines", "--src", "--tgt", "--val-src", "--val-tgt", "--out",
+                           "--replace", "--report"})
     check(!given(name) || !app.get_option(name)->as<std::string>().empty(), name,
           ": the name is empty");
 }
@@ -128,7 +145,10 @@ int run(const CLI::App& app, Options o) {
   check(o.threads >= 0 && o.threads <= 1024, "--threads must lie in 0 ... 1024, got ", o.threads);
   if (o.threads > 0) set_num_threads(o.threads);
   if (o.out.empty())
-    o.out = app.count("--grid") ? "lab_runs/grid" : o.quick ? "lab_runs/quick" : "lab_runs/full";
+    o.out = app.count("--grid")  ? "lab_runs/grid"
+            : !o.replace.empty() ? "lab_runs/replaced"
+            : o.quick            ? "lab_runs/quick"
+                                 : "lab_runs/full";
   if (o.list) {
     list_experiments();
   } else if (app.count("--grid")) {

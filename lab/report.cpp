@@ -32,6 +32,7 @@ std::string card_section(const Card& card, const std::string& files) {
   add("Literature", card.literature);
   add("Done here", card.method);
   add("Measured on", card.data);
+  add("Replaced", card.replaced);
   add("Rule", card.rule);
   add("Verdict", "**" + verdict_of(card) + "**");
   add("Remark", card.remark);

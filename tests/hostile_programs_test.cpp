@@ -245,8 +245,41 @@ TEST_CASE("norm_lab_refuses_options_that_would_change_nothing") {
   refused("resnet --out file", "cannot make the folder file");
   refused("resnet --report file/page.md", "cannot make the folder");
   refused("resnet --out ''", "--out: the name is empty");
+  refused("resnet --replace ''", "--replace: the name is empty");
+  for (const char* text : {"batchnorm", "=layernorm", "batchnorm=", "batchnorm=batchnorm"})
+    refused("leak --replace " + std::string(text), "expected NAME=OTHER");
+  refused("leak --replace batchnorm=mine", "there is no norm 'mine'");
+  refused("leak --replace mine=batchnorm", "there is no norm 'mine' to replace");
+  refused("leak --again --replace batchnorm=rmsnorm", "--again measures nothing");
+  refused("--grid depth=1 --replace batchnorm=rmsnorm", "--grid goes with");
   CHECK(desk.run(NORM_LAB " resnet resnet --out 'mit äöü' --report 'new/the page.md'").status == 0);
   CHECK(fs::exists(desk / "new" / "the page.md"));
+}
+
+TEST_CASE("a_norm_in_the_place_of_another_is_judged_and_named_on_the_card") {
+  const Desk desk;
+  const auto card_of = [&](const std::string& options) {
+    const Outcome outcome = desk.run(NORM_LAB " accumulation --threads 1 " + options);
+    CAPTURE(outcome.err);
+    CHECK(outcome.status == 0);
+    return outcome.out;
+  };
+  const std::string quick = "--quick --data text.txt ";
+  const std::string batch = card_of(quick + "--out own");
+  const std::string layer = card_of(quick + "--replace batchnorm=layernorm");
+  CHECK_THAT(batch, ContainsSubstring("VERDICT      does not hold"));
+  CHECK_THAT(batch, !ContainsSubstring("in place of"));
+  // Now both norms of the experiment are LayerNorm: what is said of BatchNorm holds, and papers on
+  // BatchNorm say nothing of it.
+  CHECK_THAT(layer, ContainsSubstring("VERDICT      holds") &&
+                        ContainsSubstring("text.txt; quick sizes; layernorm in place of") &&
+                        !ContainsSubstring("Differs"));
+  const fs::path folder = desk / "lab_runs" / "replaced";
+  CHECK_THAT(content(folder / "accumulation.json"),
+             ContainsSubstring("\"replaced\": \"layernorm in place of batchnorm\""));
+  CHECK(card_of("--again --report page.md --out " + quoted(folder)) == layer);
+  CHECK_THAT(content(desk / "page.md"),
+             ContainsSubstring("**Replaced:** layernorm in place of batchnorm"));
 }
 
 TEST_CASE("a_grid_that_was_killed_goes_on_and_one_that_is_in_use_is_refused") {

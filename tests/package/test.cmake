@@ -48,6 +48,10 @@ function(build_and_run folder)
   # Other tokens reach through the one, and through the other while it trains.
   expect("time-centred, 16 samples: earlier logits[ \n]+move by: 0\\.[0-9]*[1-9]"
          "powernorm-short, 16 samples:[ \n]+earlier logits[ \n]+move by: 0\\.[0-9]*[1-9]")
+  # In the place of BatchNorm what mixes no samples: what is said of accumulation holds of it.
+  run("${lab}" accumulation --quick --replace batchnorm=time-centred
+      --out "${work}/${folder}/replaced")
+  expect("VERDICT +holds" "time-centred[ \n]+in[ \n]+place[ \n]+of[ \n]+batchnorm")
   run("${lab}" --grid norms=time-centred,powernorm-short,depth=1,batch=2,steps=2 --quick
       --out "${work}/${folder}/grid")
   expect("\ntime-centred +pre [^\n]*1" "\npowernorm-short +pre [^\n]*1")
