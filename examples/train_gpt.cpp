@@ -9,6 +9,7 @@
 #include "data/json_text.h"
 #include "data/stories.h"
 #include "examples/interruption.h"
+#include "examples/leak_warning.h"
 #include "examples/train_gpt_inspection.h"
 #include "examples/train_gpt_options.h"
 #include "train/files.h"
@@ -182,7 +183,8 @@ int run(CLI::App& app, TrainGptOptions options) {
   const DType dtype = find_dtype(options.dtype);
   if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
   check_inspection(app, options, model);
-  warn_of_leak(model);
+  warn_of_leak(options.model.norm, model.mixes(true), model.mixes(false),
+               " (--leak-test measures it)");
   if (options.doctor) return report_health(model, *corpus);
   if (options.inspect.leak_test) return report_leaks(options, model, *corpus);
   if (!options.inspect.profile.empty()) return report_profile(options, model, *corpus);

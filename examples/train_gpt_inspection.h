@@ -1,5 +1,4 @@
-// What train_gpt does under "Looking inside": it warns of leaks, tests for them, and reports on the
-// trained model.
+// What train_gpt does under "Looking inside": it tests for leaks, and reports on the trained model.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +17,6 @@
 #include "train/operation_profile.h"
 
 namespace tapeformer {
-
-/// One line on standard error for a causal model whose norm mixes in training.
-inline void warn_of_leak(const GPT& model) {
-  const Mixes training = model.mixes(true);
-  if (!model.config().causal || training == Mixes::nothing) return;
-  const bool always = model.mixes(false) != Mixes::nothing;
-  std::fprintf(
-      stderr,
-      "warning: the norm '%s' takes its statistics over %s%s, so predictions see %s, "
-      "which a causal model must not (--leak-test measures it)%s\n",
-      model.config().norm.c_str(),
-      training == Mixes::samples ? "the tokens of the whole batch" : "the time steps",
-      always ? "" : " in training",
-      training == Mixes::samples ? "later time steps and other samples" : "later time steps",
-      always ? "; sampling goes without the key-value cache" : "");
-}
 
 /// Whether the model holds norms of its configuration's kind; those of --qk-norm are none of them.
 inline bool uses_norm(GPT& model) {

@@ -14,6 +14,7 @@
 #include "data/text.h"
 #include "data/unicode.h"
 #include "examples/interruption.h"
+#include "examples/leak_warning.h"
 #include "examples/translate_options.h"
 #include "train/attention_plot.h"
 #include "train/files.h"
@@ -201,6 +202,8 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   o.model.context = std::max(o.model.context, o.longest);
   o.model.tied = !o.untied;
   Seq2Seq model(o.model, o.train.seed);
+  warn_of_leak(norm_of(o.model, StackShape::Role::decoder), model.decoder_mixes(true),
+               model.decoder_mixes(false));
   TranslationTask task(model, coders, training, validation, texts.validation,
                        {.accumulate = o.train.accumulate,
                         .smoothing = o.smoothing,

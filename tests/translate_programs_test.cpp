@@ -277,6 +277,25 @@ TEST_CASE("every_option_of_translate_train_moves_something") {
   }
 }
 
+TEST_CASE("a_decoder_whose_norm_leaks_gets_a_warning_and_an_encoder_none") {
+  const TranslationDesk desk;
+  const auto warning = [&](const std::string& out, const std::string& options) {
+    const Outcome outcome = desk.train("--steps 1 --out " + out + " " + options);
+    CHECK(outcome.status == 0);
+    const size_t begin = outcome.err.find("warning");
+    return begin == std::string::npos
+               ? ""
+               : outcome.err.substr(begin, outcome.err.find('\n', begin) - begin);
+  };
+  CHECK_THAT(warning("a", "--decoder-norm batchnorm"),
+             ContainsSubstring("'batchnorm'") && ContainsSubstring("other samples") &&
+                 ContainsSubstring("in training") && !ContainsSubstring("--leak-test"));
+  CHECK_THAT(warning("b", "--decoder-norm instancenorm"),
+             ContainsSubstring("'instancenorm'") && ContainsSubstring("later time steps") &&
+                 ContainsSubstring("without the key-value cache"));
+  CHECK(warning("c", "--encoder-norm batchnorm") == "");
+}
+
 TEST_CASE("texts_and_checkpoints_that_do_not_fit_are_named") {
   const TranslationDesk desk;
   write_bytes(desk / "short", "one\n");
