@@ -126,7 +126,8 @@ TEST_CASE("shams_under_the_name_of_batchnorm_change_what_it_costs_in_bleu") {
 TEST_CASE("a_translator_that_diverges_has_no_numbers_from_there_on") {
   const Laboratory lab = quick_lab();
   const TranslationLaboratory translation(lab);
-  TranslatorTrial trial{.model = translation.reference(""), .steps = 12, .evaluations = 3};
+  TranslatorTrial trial = translation.reference("", "", 12, 1);
+  trial.evaluations = 3;
   trial.lr = 1e30;
   trial.clip = 0;
   const TranslatorOutcome outcome = translation.train(trial);

@@ -35,7 +35,8 @@ double thread_seconds() {
 const char* const translation_setting =
     "Setting: Pre-LN, two encoder and two decoder layers of 64 channels (quick: one of each), 4 "
     "heads, dropout 0.1, byte-pair encoding of 2,000 merges (quick: 200) in lower case, sentences "
-    "of up to 39 tokens, batches of about 1,024 tokens on a side with sentences of equal length, "
+    "of up to 39 tokens, batches of about 1,024 tokens (quick: 512) on a side with sentences of "
+    "equal length, "
     "Adam with a peak rate of 5e-3, inverse-square-root schedule, labels smoothed by 0.1.";
 
 TranslationLaboratory::TranslationLaboratory(const Laboratory& lab)
@@ -43,23 +44,27 @@ TranslationLaboratory::TranslationLaboratory(const Laboratory& lab)
       text_(lab.pairs()),
       coders_(make_coders(text_.training, lab.size(2000, 200))) {}
 
-TransformerConfig TranslationLaboratory::reference(const std::string& encoder_norm,
-                                                   const std::string& decoder_norm) const {
+TranslatorTrial TranslationLaboratory::reference(const std::string& encoder_norm,
+                                                 const std::string& decoder_norm, int64_t steps,
+                                                 uint64_t seed) const {
   const int64_t layers = quick_ ? 1 : 2;
-  return {.vocabulary = coders_.target.vocabulary(),
-          .context = 64,
-          .layers = layers,
-          .heads = 4,
-          .channels = 64,
-          .norm = "layernorm",
-          .placement = "pre",
-          .position = "sinusoidal",
-          .activation = "relu",
-          .initialization = "xavier",
-          .dropout = 0.1,
-          .encoder_layers = layers,
-          .encoder_norm = encoder_norm,
-          .decoder_norm = decoder_norm};
+  return {.model = {.vocabulary = coders_.target.vocabulary(),
+                    .context = 64,
+                    .layers = layers,
+                    .heads = 4,
+                    .channels = 64,
+                    .norm = "layernorm",
+                    .placement = "pre",
+                    .position = "sinusoidal",
+                    .activation = "relu",
+                    .initialization = "xavier",
+                    .dropout = 0.1,
+                    .encoder_layers = layers,
+                    .encoder_norm = encoder_norm,
+                    .decoder_norm = decoder_norm},
+          .batches = {.batch_tokens = quick_ ? 512 : 1024, .longest = 40},
+          .steps = steps,
+          .seed = seed};
 }
 
 double TranslationLaboratory::pairs_in_a_batch(const PairOptions& batches) const {

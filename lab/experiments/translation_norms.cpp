@@ -13,12 +13,11 @@ Table measure(const Laboratory& lab) {
     norms.insert(norms.end(), {"batchnorm-unmasked", "powernorm", "rmsnorm", "scalenorm"});
   std::vector<TranslatorRun> runs;
   for (const uint64_t seed : lab.seeds())
-    for (const std::string& norm : norms)
-      runs.push_back({{norm, double(seed)},
-                      {.model = translation.reference(norm),
-                       .steps = lab.size(2000, 200),
-                       .evaluations = lab.size(5, 2),
-                       .seed = seed}});
+    for (const std::string& norm : norms) {
+      TranslatorTrial trial = translation.reference(norm, "", lab.size(2000, 200), seed);
+      trial.evaluations = lab.size(5, 2);
+      runs.push_back({{norm, double(seed)}, trial});
+    }
   return train_translators(lab, translation, {"norm", "seed"}, runs);
 }
 

@@ -16,12 +16,12 @@ Table measure(const Laboratory& lab) {
   };
   std::vector<TranslatorRun> runs;
   for (const uint64_t seed : lab.seeds())
-    for (size_t i = 0; i < designs.size(); ++i)
-      runs.push_back({{designs[i], double(seed)},
-                      {.model = translation.reference(norm(i, 1), norm(i, 2)),
-                       .steps = lab.size(2000, 200),
-                       .evaluations = 2,
-                       .seed = seed}});
+    for (size_t i = 0; i < designs.size(); ++i) {
+      TranslatorTrial trial =
+          translation.reference(norm(i, 1), norm(i, 2), lab.size(2000, 200), seed);
+      trial.evaluations = 2;
+      runs.push_back({{designs[i], double(seed)}, trial});
+    }
   return train_translators(lab, translation, {"design", "seed"}, runs);
 }
 
