@@ -173,7 +173,7 @@ void run(const Options& o) {
     const Translator translator = load_translator(o.checkpoint);
     return time_decoding(*translator.model, translator.coders, texts.test, o.rounds);
   }
-  const TranslateOptions defaults;
+  const TranslateTrainOptions defaults;
   const SentenceCoders coders = make_coders(texts.training, defaults.merges, o.lowercase);
   const PairCorpus corpus(texts.training, coders.source, coders.target,
                           {.batch_tokens = defaults.batch_tokens, .longest = defaults.longest});
@@ -187,7 +187,7 @@ void run(const Options& o) {
       translating.parameters(), config.vocabulary, corpus.batches(),
       static_cast<double>(corpus.target_tokens()) / static_cast<double>(corpus.batches()),
       100 * share_of_padding(corpus));
-  train(translating, corpus, defaults.lr, o.steps);
+  train(translating, corpus, defaults.train.schedule.lr, o.steps);
   const std::vector<PairBatch> batches = sample(corpus, o.batches);
   print_steps(batches, measure(translating, config, batches, o), o.verbose);
   time_decoding(translating.model(), coders, texts.test, o.rounds);
