@@ -13,8 +13,6 @@ using Kind = ProfileEvent::Kind;
 constexpr const char* kind_names[] = {"forward", "backward", "part", "step"};
 const char* name_of(Kind kind) { return kind_names[static_cast<int>(kind)]; }
 
-int64_t memory_in_use() { return static_cast<int64_t>(memory_stats().live_bytes); }
-
 int64_t bytes_of(std::span<const Tensor> tensors) {
   size_t sum = 0;
   for (const Tensor& tensor : tensors)
@@ -32,7 +30,12 @@ std::string line_of(size_t width, const std::string& name, const std::vector<std
 
 }  // namespace
 
+int64_t OperationProfile::memory_in_use() const {
+  return static_cast<int64_t>(memory_stats(device_).live_bytes);
+}
+
 double OperationProfile::now() const {
+  synchronize(device_);
   const std::chrono::duration<double, std::micro> passed =
       std::chrono::steady_clock::now() - begin_;
   return passed.count();
@@ -157,7 +160,8 @@ OperationProfile profile_operations(GPT& model, const Corpus& corpus, const Trai
   check(options.accumulate > 0, "profile: accumulate must be positive, got ", options.accumulate);
   Parameters parameters(model);
   AdamW optimizer(parameters, options.adamw);
-  OperationProfile warming, profile;
+  const Device device = parameters.values().device();
+  OperationProfile warming(device), profile(device);
   for (int64_t step = 0; step < warm_up + steps; ++step) {
     OperationProfile& p = step < warm_up ? warming : profile;
     p.step([&] {

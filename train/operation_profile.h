@@ -42,6 +42,9 @@ struct OperationCost {
 
 class OperationProfile {
  public:
+  /// Of steps on `device`; what it does in its own time is waited for at every mark.
+  explicit OperationProfile(Device device = Device::cpu) : device_(device) {}
+
   /// Runs f, which takes one training step.
   void step(const std::function<void()>& f);
   /// Within a step: runs f and times it under this name, apart from the operations.
@@ -65,11 +68,13 @@ class OperationProfile {
 
  private:
   double now() const;
+  int64_t memory_in_use() const;
   /// An event from `start` until now.
   void add(ProfileEvent::Kind kind, const std::string& name, double start, int64_t bytes = 0,
            int64_t kept = 0);
   std::vector<OperationCost> costs_of(bool parts) const;
 
+  Device device_;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::vector<ProfileEvent> events_;
   int64_t steps_ = 0;
