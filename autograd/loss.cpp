@@ -24,6 +24,8 @@ void check_targets(const char* operation, const Tensor& x, int64_t classes, cons
           " classes, nor ignore_index ", options.ignore_index);
 }
 
+constexpr double f16_divisor = 0x1p-15;
+
 // What a loss over rows needs: how many rows count, and the loss of each.
 struct RowLosses {
   Tensor targets, count, each, divisor;
@@ -38,7 +40,7 @@ struct RowLosses {
     // An f16 could not hold the small ones of dlogits = (p - q) / count. Divided by this number the
     // largest possible are 2^15, half of what it can hold; backward makes up for it.
     if (like.dtype() == DType::f16)
-      divisor = Tensor::full({1}, 0x1p-15, count.dtype(), like.device());
+      divisor = Tensor::full({1}, f16_divisor, count.dtype(), like.device());
   }
   /// Rows [begin, end), whose scores are `logits`.
   void compute(int64_t begin, int64_t end, const Tensor& logits, const Tensor& dlogits) const {
@@ -46,8 +48,8 @@ struct RowLosses {
                            options.ignore_index, options.smoothing, each.rows(begin, end), dlogits);
   }
   /// What dlogits, given the gradient of the mean, is to be multiplied with.
-  double scale_of(const Tensor& gradient) const {
-    return gradient.item() * (divisor.defined() ? divisor.item() / count.item() : 1);
+  double scale_of(double gradient) const {
+    return gradient * (divisor.defined() ? f16_divisor / count.item() : 1);
   }
   Tensor mean() const {
     const Tensor total = each.empty_like(Shape{}), result = each.empty_like(Shape{});
@@ -92,9 +94,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets,
   const Tensor dlogits = recording({logits}) ? logits.empty_like() : Tensor{};
   losses.compute(0, targets.numel(), logits, dlogits);
   const Tensor loss = losses.mean();
-  record("cross_entropy", {logits}, {loss}, [dlogits](BackwardPass& pass) {
-    pass.pass_on_scaled(0, dlogits, pass.gradient().item());
-  });
+  record("cross_entropy", {logits}, {loss},
+         [dlogits](BackwardPass& pass) { pass.pass_on_scaled(0, dlogits, pass.gradient_item()); });
   return loss;
 }
 
@@ -125,7 +126,7 @@ Tensor project_whole(const Tensor& x, const Tensor& weight, const RowLosses& los
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss},
          [rows, weight, losses, dlogits = logits.gradients](BackwardPass& pass) {
-           const double scale = losses.scale_of(pass.gradient());
+           const double scale = losses.scale_of(pass.gradient_item());
            if (const Destination dx = as_rows(pass.destination(0)))
              kernels::matmul(dlogits, false, weight, false, scale, dx);
            if (const Destination dweight = pass.wide_destination(1))
@@ -162,7 +163,7 @@ Tensor project_in_chunks(const Tensor& x, const Tensor& weight, const RowLosses&
   }
   const Tensor loss = losses.mean();
   record("linear_cross_entropy", {x, weight}, {loss}, [losses, dx, dweight](BackwardPass& pass) {
-    const double scale = losses.scale_of(pass.gradient());
+    const double scale = losses.scale_of(pass.gradient_item());
     pass.pass_on_scaled(0, dx, scale);
     pass.pass_on_scaled(1, dweight, scale);
   });

@@ -55,6 +55,10 @@ void zero_gradient(const Tensor& x) { leaf("zero_gradient", x).written = false; 
 
 const Tensor& BackwardPass::gradient(size_t i) const { return outputs_[i]->value; }
 
+double BackwardPass::gradient_item() const {
+  return outputs_[0]->constant ? *outputs_[0]->constant : gradient().item();
+}
+
 bool BackwardPass::needs(size_t i) const { return static_cast<bool>(inputs_[i]); }
 
 size_t BackwardPass::bytes() const {
@@ -75,6 +79,7 @@ Destination BackwardPass::destination_of(Gradient& gradient) {
     gradient.value = gradient.value.clone();
   }
   gradient.written = true;
+  gradient.constant.reset();
   return {gradient.value, accumulate};
 }
 
@@ -170,13 +175,20 @@ void Tape::push(const char* operation, std::span<const Tensor> inputs,
 
 void Tape::backward(const Tensor& loss, double scale) {
   check(loss.numel() == 1, "backward: needs a loss with one element, got shape ", loss.shape());
-  const Tensor seed = Tensor::full(loss.shape(), scale, loss.dtype(), loss.device());
-  check(std::isfinite(seed.item()) || !std::isfinite(scale), "backward: a scale of ", scale,
+  const Tensor here = Tensor::full(loss.shape(), scale, loss.dtype());
+  const double rounded = here.item();
+  check(std::isfinite(rounded) || !std::isfinite(scale), "backward: a scale of ", scale,
         " is infinite in ", loss.dtype(), "; use cast(loss, DType::f32)");
-  backward_from({&loss, 1}, {&seed, 1});
+  const Tensor seed = here.to(loss.device());
+  run_backward({&loss, 1}, {&seed, 1}, rounded);
 }
 
 void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor> gradients) {
+  run_backward(outputs, gradients, {});
+}
+
+void Tape::run_backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+                        std::optional<double> constant) {
   check(!consumed_, "backward: this tape was consumed by an earlier backward; make a new Tape");
   check(outputs.size() == gradients.size(), "backward: ", outputs.size(), " outputs but ",
         gradients.size(), " gradients");
@@ -190,7 +202,11 @@ void Tape::backward_from(std::span<const Tensor> outputs, std::span<const Tensor
           "backward: output is ", outputs[i].shape(), " ", outputs[i].dtype(), ", its gradient ",
           gradients[i].shape(), " ", gradients[i].dtype());
   }
-  for (size_t i = 0; i < seeded.size(); ++i) BackwardPass(seeded, {}).pass_on(i, gradients[i]);
+  for (size_t i = 0; i < seeded.size(); ++i) {
+    const bool first = seeded[i] && !seeded[i]->written;
+    BackwardPass(seeded, {}).pass_on(i, gradients[i]);
+    if (first) seeded[i]->constant = constant;
+  }
   consumed_ = true;
 
   const Pause pause;

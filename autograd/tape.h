@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Gradient : GradientState {
   uint64_t tape = 0;     // id of the tape that recorded it; 0 for a leaf
   Tensor value;          // undefined until the first contribution, unless memory was assigned
   bool written = false;  // value holds contributions
+  std::optional<double> constant;  // what value is, where backward began with this number
 };
 
 /// Makes x a leaf: backward will leave d loss / d x in gradient(x). Returns x.
@@ -49,6 +51,9 @@ class BackwardPass {
  public:
   /// The gradient of output i; undefined when nothing flowed back to it (treat it as zero).
   const Tensor& gradient(size_t i = 0) const;
+  /// The gradient of output 0, which is one number. Of the loss that backward began with it is known
+  /// here; of anything else this waits for the device.
+  double gradient_item() const;
   bool needs(size_t i) const;
   /// Number of elements of input i, which needs a gradient.
   int64_t numel(size_t i) const { return inputs_[i]->shape.numel(); }
@@ -138,6 +143,9 @@ class Tape {
   bool needed(const char* operation, std::span<const Tensor> inputs);
   void push(const char* operation, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             BackwardFunction backward);
+  /// `constant`: what the one gradient is, as far as the host knows.
+  void run_backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+                    std::optional<double> constant);
 
   std::vector<Record> records_;
   uint64_t id_;

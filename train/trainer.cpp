@@ -31,16 +31,24 @@ StepResult training_step(Module& model, Parameters& parameters, Optimizer& optim
   for (const MicroBatch& batch : batches) result.tokens += batch.tokens;
   const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
   parameters.zero_gradients();
+  std::vector<Tensor> losses;
+  std::vector<RandomKey> keys;
+  const auto share_of = [&](const MicroBatch& batch) {
+    return static_cast<double>(batch.tokens) / result.tokens;
+  };
   for (const MicroBatch& batch : batches) {
-    const RandomKey key = RandomScope::position();
-    const double share = static_cast<double>(batch.tokens) / result.tokens;
+    keys.push_back(RandomScope::position());
     Tape tape;
-    const Tensor loss = batch.loss();
-    const double value = loss.item();
+    losses.push_back(batch.loss());
+    tape.backward(losses.back(), share_of(batch) * scale);
+  }
+  // Read when everything is under way, because reading waits for the device.
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const double value = losses[i].item();
     if (!std::isfinite(value))
-      fail_not_finite("loss", step, value, first_operation_not_finite(model, batch.loss, key));
-    result.loss += share * value;
-    tape.backward(loss, share * scale);
+      fail_not_finite("loss", step, value,
+                      first_operation_not_finite(model, batches[i].loss, keys[i]));
+    result.loss += share_of(batches[i]) * value;
   }
   result.grad_norm = optimizer.step(lr, max_norm, scale);
   const bool finite = std::isfinite(result.grad_norm);

@@ -21,6 +21,9 @@ struct Machine {
 };
 void pretend(const Machine& machine);
 
+/// How often host code has waited for a stream.
+size_t waits();
+
 /// Puts host code on a stream that may use device memory: the fake libraries compute so.
 void put_on_stream(cudaStream_t stream, std::function<void()> work);
 

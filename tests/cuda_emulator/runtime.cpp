@@ -38,6 +38,7 @@ struct Runtime {
   std::set<cudaStream_t> streams;
   std::map<char*, size_t> pinned;
   cuda_emulator::Machine machine;
+  size_t waits = 0;
 };
 
 Runtime& runtime() {
@@ -127,6 +128,11 @@ void enqueue(cudaStream_t stream, Launch launch) {
     fault("%s: a grid of (%u, %u, %u) blocks; launched at %s:%d", launch.kernel.c_str(),
           launch.grid.x, launch.grid.y, launch.grid.z, launch.place.file, launch.place.line);
   put(stream, [launch = std::move(launch)] { run(launch); });
+}
+
+size_t waits() {
+  const Lock lock(runtime().mutex);
+  return runtime().waits;
 }
 
 void put_on_stream(cudaStream_t stream, std::function<void()> work) {
@@ -235,6 +241,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(runtime().mutex);
   const OpenMemory open;
+  ++runtime().waits;
   drain(checked(stream), stream->enqueued);
   return cudaSuccess;
 }
