@@ -38,15 +38,20 @@ if(TAPEFORMER_HAS_CUDA)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
 
+# use_nvcc(<target>): how the target's kernels are compiled.
+function(use_nvcc target)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xptxas=-warn-spills;-Werror=all-warnings>")
+  set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
+                        CUDA_EXTENSIONS OFF CUDA_RUNTIME_LIBRARY Static
+                        CUDA_RESOLVE_DEVICE_SYMBOLS OFF)
+endfunction()
+
 # use_cuda(<library>): adds the backend.
 function(use_cuda library)
   file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cuda/*.cu)
   target_sources(${library} PRIVATE ${kernel_sources})
   # Public: who calls a kernel needs its symbol, see TAPEFORMER_CUDA_PART.
   target_compile_definitions(${library} PUBLIC TAPEFORMER_CUDA)
-  target_compile_options(${library} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xptxas=-warn-spills;-Werror=all-warnings>")
-  set_target_properties(${library} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON
-                        CUDA_EXTENSIONS OFF CUDA_RUNTIME_LIBRARY Static
-                        CUDA_RESOLVE_DEVICE_SYMBOLS OFF)
+  use_nvcc(${library})
 endfunction()

@@ -2,11 +2,12 @@
 #include "core/device.h"
 
 #include "autograd/ops.h"
-#include "cuda_emulator/emulator.h"
+#include "emulation.h"
 #include "tests/catch.h"
 
 using namespace tapeformer;
 
+#ifdef TAPEFORMER_CUDA_EMULATED
 namespace {
 
 // Another machine while it lives.
@@ -16,6 +17,7 @@ struct Pretending {
 };
 
 }  // namespace
+#endif
 
 TEST_CASE("cuda_device_is_found_by_name") {
   CHECK(find_device("cpu") == Device::cpu);
@@ -26,6 +28,7 @@ TEST_CASE("cuda_device_is_found_by_name") {
     CHECK_THROWS_WITH(find_device(wrong), ContainsSubstring("use cpu, cuda or cuda:<index>"));
 }
 
+#ifdef TAPEFORMER_CUDA_EMULATED
 TEST_CASE("cuda_says_in_a_sentence_why_it_cannot_be_used") {
   struct Case {
     cuda_emulator::Machine machine;
@@ -56,6 +59,7 @@ TEST_CASE("cuda_out_of_memory_says_what_was_asked_and_what_is_left") {
                         ContainsSubstring("in use") && ContainsSubstring("left") &&
                         ContainsSubstring("--batch"));
 }
+#endif
 
 TEST_CASE("cuda_memory_is_counted_and_returns") {
   const size_t before = memory_stats(Device::cuda).live_bytes;

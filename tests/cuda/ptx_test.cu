@@ -92,6 +92,12 @@ __global__ void copy_kernel(const float* from, float* to) {
   for (int i = threadIdx.x; i < 128; i += 32) to[128 + i] = numbers[i];
 }
 
+// pairs [2]: of bf16, of f16.
+__global__ void pack_kernel(float bf16_first, float f16_first, float second, uint32_t* pairs) {
+  if (threadIdx.x == 0) pairs[0] = pack<bf16>(bf16_first, second);
+  if (threadIdx.x == 1) pairs[1] = pack<f16>(f16_first, second);
+}
+
 }  // namespace
 
 TEST_CASE("ptx_mma_is_the_matrix_product") {
@@ -147,8 +153,12 @@ TEST_CASE("ptx_copies_have_arrived_when_they_were_waited_for") {
 
 TEST_CASE("ptx_pairs_are_rounded_and_begin_with_the_lower_half") {
   // 1 + 2^-9 lies between two neighbours of bf16, nearer to 1; 2^-12 likewise in f16.
-  CHECK(pack<bf16>(1 + 0x1p-9f, -2) == 0xc0003f80u);
-  CHECK(pack<f16>(1 + 0x1p-12f, -2) == 0xc0003c00u);
+  const Tensor pairs = Tensor::empty({2}, DType::i32, Device::cuda);
+  launch<pack_kernel>(1, 32, 0, stream(), 1 + 0x1p-9f, 1 + 0x1p-12f, -2.0f,
+                      static_cast<uint32_t*>(pairs.raw()));
+  const std::vector<int32_t> got = pairs.to_vector<int32_t>();
+  CHECK(static_cast<uint32_t>(got[0]) == 0xc0003f80u);
+  CHECK(static_cast<uint32_t>(got[1]) == 0xc0003c00u);
 }
 
 }  // namespace tapeformer::cuda

@@ -1,12 +1,15 @@
-// A tiny model trained on the emulated GPU follows the one on the CPU.
+// A tiny model trained on the GPU follows the one on the CPU.
 #include <cmath>
 
-#include "cuda_emulator/emulator.h"
+#include "data/bpe.h"
+#include "data/languages.h"
+#include "emulation.h"
 #include "tests/catch.h"
 #include "tests/lively_model.h"
 #include "train/evaluation.h"
 #include "train/generation.h"
 #include "train/trainer.h"
+#include "train/translator.h"
 
 using namespace tapeformer;
 
@@ -86,3 +89,60 @@ TEST_CASE("cuda_generates_the_text_of_the_cpu") {
   convert(model, DType::f32, Device::cuda);
   CHECK(generate_text(model, *stories.tokenizer, "", 30, {}, 1) == cpu);
 }
+
+TEST_CASE("cuda_trains_a_translator_as_the_cpu_does") {
+  BpeTrainer words;
+  for (const SentencePair& pair : generate_pairs(1, 100)) {
+    words.add(" " + pair.source);
+    words.add(" " + pair.target);
+  }
+  const auto tokenizer = words.train(100);
+  const SentenceCoders coders{SentenceCoder(tokenizer, false), SentenceCoder(tokenizer, false)};
+  const PairCorpus corpus(generate_pairs(2, 60), coders.source, coders.target,
+                          {.batch_tokens = 120, .longest = 40});
+  const auto losses_on = [&](Device device) {
+    Seq2Seq model({.vocabulary = coders.target.vocabulary(),
+                   .context = 40,
+                   .layers = 1,
+                   .heads = 2,
+                   .channels = 16,
+                   .position = "sinusoidal",
+                   .dropout = 0.1,
+                   .encoder_layers = 1},
+                  1);
+    convert(model, DType::f32, device);
+    Parameters parameters(model);
+    AdamW optimizer(parameters);
+    TranslationTask task(model, coders, corpus, corpus, {}, {.smoothing = 0.1});
+    std::vector<double> losses;
+    for (int64_t step = 0; step < 10; ++step)
+      losses.push_back(
+          training_step(model, parameters, optimizer, task.micro_batches(step), step, 1e-2, 1.0, 1)
+              .loss);
+    return losses;
+  };
+  const std::vector<double> cpu = losses_on(Device::cpu), gpu = losses_on(Device::cuda);
+  for (size_t step = 0; step < cpu.size(); ++step) {
+    INFO("step " << step);
+    CHECK(std::abs(gpu[step] - cpu[step]) < 1e-4);
+  }
+  CHECK(cpu.back() < cpu.front() - 0.2);
+}
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+TEST_CASE("cuda_training_step_waits_only_for_the_numbers_that_it_returns") {
+  const Stories stories;
+  GPT model(stories.config("layernorm"), 1);
+  convert(model, DType::bf16, Device::cuda);
+  Parameters parameters(model);
+  AdamW optimizer(parameters);
+  const auto waits_of = [&](int64_t step, int64_t accumulate) {
+    const size_t before = cuda_emulator::waits();
+    training_step(model, parameters, optimizer, *stories.corpus, step, accumulate, 1e-2, 1.0, 1);
+    return cuda_emulator::waits() - before;
+  };
+  // A loss for each micro-batch, when all is under way, and the gradient's norm.
+  CHECK(waits_of(0, 1) == 2);
+  CHECK(waits_of(1, 3) == 4);
+}
+#endif
