@@ -78,7 +78,7 @@ def make_gpt(torch, s):
                     nn.init.normal_(parameter, std=0.02)
 
         def forward(self, tokens, targets):
-            positions = torch.arange(tokens.shape[1])
+            positions = torch.arange(tokens.shape[1], device=tokens.device)
             x = self.token_embedding(tokens) + self.position_embedding(positions)
             logits = F.linear(self.final_norm(self.blocks(x)), self.token_embedding.weight)
             return F.cross_entropy(logits.view(-1, s["vocabulary"]), targets.view(-1))
@@ -297,4 +297,5 @@ def main():
         compare(setting, contestants, options.rounds)
 
 
-main()
+if __name__ == "__main__":
+    main()

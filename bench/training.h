@@ -8,6 +8,7 @@
 #include "bench/settings.h"
 #include "layers/gpt.h"
 #include "optim/optimizer.h"
+#include "train/operation_profile.h"
 
 namespace tapeformer::bench {
 
@@ -15,10 +16,11 @@ namespace tapeformer::bench {
 class Training {
  public:
   explicit Training(const Setting& setting, const std::string& norm = "layernorm",
-                    DType dtype = DType::f32)
+                    DType dtype = DType::f32, Device device = Device::cpu)
       : setting_(setting),
+        device_(device),
         model_(with_norm(setting.config(), norm)),
-        parameters_(in_dtype(model_, dtype)),
+        parameters_(converted(model_, dtype, device)),
         optimizer_(parameters_, {.beta2 = 0.99, .weight_decay = 0.1}),
         random_({1, Purpose::batches}) {}
 
@@ -40,9 +42,26 @@ class Training {
         });
         times.backward = milliseconds([&] { tape.backward(loss); });
       }
-      times.optimizer = milliseconds([&] { optimizer_.step(1e-4, 1.0); });
+      times.optimizer = milliseconds([&] {
+        optimizer_.step(1e-4, 1.0);
+        synchronize(device_);
+      });
     });
     return times;
+  }
+
+  /// A step as step()'s, for the profile.
+  void profile_step(OperationProfile& profile) {
+    const Tensor tokens = draw_tokens(), targets = draw_tokens();
+    profile.step([&] {
+      parameters_.zero_gradients();
+      {
+        Tape tape;
+        profile.watch(tape);
+        tape.backward(model_.loss(tokens, targets, {.training = true}));
+      }
+      profile.part("clipping and AdamW", [&] { optimizer_.step(1e-4, 1.0); });
+    });
   }
 
   int64_t parameters() const { return parameters_.size(); }
@@ -52,8 +71,8 @@ class Training {
     config.norm = norm;
     return config;
   }
-  static GPT& in_dtype(GPT& model, DType dtype) {
-    if (dtype != DType::f32) convert(model, dtype);
+  static GPT& converted(GPT& model, DType dtype, Device device) {
+    if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
     return model;
   }
   Tensor draw_tokens() {
@@ -65,6 +84,7 @@ class Training {
   }
 
   Setting setting_;
+  Device device_;
   GPT model_;
   Parameters parameters_;
   AdamW optimizer_;
