@@ -77,7 +77,8 @@ struct Card {
 /// For a terminal, in lines of at most 80 characters.
 std::string to_text(const Card& card);
 /// With the keys name, claim, source, literature, method, rule, remark, data, verdict, measured (an
-/// object of numbers or lists), seeds, seconds; and replaced, where there is one. Numbers that are not finite are null.
+/// object of numbers or lists), seeds, seconds; and replaced, where there is one. Numbers that
+/// are not finite are null.
 std::string to_json(const Card& card);
 Card card_from_json(std::string_view text);
 /// The card in a JSON file. Errors name the file.

@@ -86,6 +86,15 @@ TEST_CASE("the_recipe_holds_with_95_percent_of_the_bleu_in_120_percent_of_the_ti
   CHECK(judged({nan, nan}, {119, 119}) == does_not_hold);
 }
 
+TEST_CASE("the_recipe_is_not_judged_where_a_design_lost_a_run") {
+  Table table({"design", "seed", "step", "loss", "bleu", "seconds"});
+  for (const double seed : {1.0, 2.0}) table.add({"LayerNorm", seed, 20.0, 2.0, 20.0, 100.0});
+  table.add({"LayerNorm in the recipe's batches", 1.0, 10.0, 2.0, 5.0, 500.0});
+  table.add({"BatchNorm by the recipe", 1.0, 10.0, 2.0, 19.0, 110.0});
+  CHECK_THROWS_WITH(find_experiment("translation-recipe").judge(table),
+                    ContainsSubstring("runs are missing"));
+}
+
 Laboratory quick_lab() { return Laboratory({.quick = true, .seeds = 1}); }
 
 TEST_CASE("a_norm_over_time_ruins_a_translator_and_a_sham_of_it_does_not") {

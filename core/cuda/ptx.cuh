@@ -58,8 +58,8 @@ __device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint3
                                     uint32_t b1) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   const int lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
-  for (int k = 0; k < 4;
-       ++k) {  // lanes of place k hold the inner indices 2k, 2k + 1, 2k + 8, 2k + 9
+  // Lanes of place k hold the inner indices 2k, 2k + 1, 2k + 8 and 2k + 9.
+  for (int k = 0; k < 4; ++k) {
     uint32_t row[4];
     for (int n = 0; n < 4; ++n) row[n] = __shfl_sync(0xffffffffu, a[n], 4 * group + k);
     for (int n = 0; n < 2; ++n) {

@@ -1,5 +1,6 @@
 // A recipe for BatchNorm in a translator as a whole: what it gives, and what it takes.
 #include <cmath>
+#include <functional>
 
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
@@ -33,9 +34,7 @@ Table measure(const Laboratory& lab) {
 }
 
 std::vector<double> ratio(const std::vector<double>& a, const std::vector<double>& b) {
-  std::vector<double> result;
-  for (size_t i = 0; i < a.size(); ++i) result.push_back(a[i] / b[i]);
-  return result;
+  return seed_by_seed(a, b, std::divides<>());
 }
 
 // The rule for "every one is at least `bound`".
