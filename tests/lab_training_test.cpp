@@ -7,22 +7,11 @@
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/training.h"
 #include "tests/catch.h"
+#include "tests/lab_verdicts.h"
 #include "tests/temporary_folder.h"
 
 namespace tapeformer::lab {
 namespace {
-
-constexpr Verdict holds = Verdict::holds, does_not_hold = Verdict::does_not_hold,
-                  reversed = Verdict::reversed, not_decidable = Verdict::not_decidable;
-const double nan = std::nan("");
-
-Verdict verdict(const char* experiment, const Table& table) {
-  CHECK(!find_experiment(experiment).draw(table).svg().empty());
-  return find_experiment(experiment).judge(table).verdict;
-}
-
-// One number for each of two seeds.
-using Two = std::array<double, 2>;
 
 void add(Table& table, const std::vector<Cell>& cells, const Two& first, const Two& second = {}) {
   for (const size_t seed : {0, 1}) {

@@ -7,24 +7,13 @@
 #include "lab/experiments/experiments.h"
 #include "lab/experiments/translation.h"
 #include "tests/catch.h"
+#include "tests/lab_verdicts.h"
 #include "tests/sham.h"
 #include "tests/temporary_folder.h"
 #include "train/files.h"
 
 namespace tapeformer::lab {
 namespace {
-
-constexpr Verdict holds = Verdict::holds, does_not_hold = Verdict::does_not_hold,
-                  reversed = Verdict::reversed, not_decidable = Verdict::not_decidable;
-const double nan = std::nan("");
-
-Verdict verdict(const char* experiment, const Table& table) {
-  CHECK(!find_experiment(experiment).draw(table).svg().empty());
-  return find_experiment(experiment).judge(table).verdict;
-}
-
-// One number for each of two seeds.
-using Two = std::array<double, 2>;
 
 // Two evaluations of a run: after 10 steps, where nothing is known yet, and after 20.
 void add_course(Table& table, const std::string& name, const Two& bleu, const Two& loss,
