@@ -5,7 +5,8 @@
 // The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit
 // where the mean is large (Chan, Golub & LeVeque 1983, "Algorithms for computing the sample
 // variance", section 1). Reading the cache again for it costs little; what costs is that the memory
-// has nothing to do meanwhile. So the last sum fetches the row that is written next.
+// has nothing to do meanwhile. So the sums fetch what later rows read and write: a row of 128
+// channels takes less time than the memory to answer.
 #include <cmath>
 
 #include "core/cpu/row_sums.h"
@@ -20,14 +21,25 @@ Tensor or_constant(const Tensor& given, double constant, const Tensor& x) {
   return given.defined() ? given : Tensor::full({x.dim(-1)}, constant, x.dtype());
 }
 
-// Tensors of more bytes are taken to lie in memory, or in a cache that cores share. Below, fetching
-// ahead would only cost.
-constexpr int64_t cached_bytes = 1 << 20;
+// What a row fetches: the elements that lie so far behind its own, nothing where these would end
+// beyond the last row. Tensors of up to cached_bytes are taken to lie in a cache, or in one that
+// cores share; there fetching would only cost.
+class Fetch {
+ public:
+  Fetch(int64_t n, int64_t channels, int64_t element_bytes)
+      : ahead_(distance_bytes / element_bytes),
+        end_(n * channels * element_bytes > cached_bytes ? (n - 1) * channels : 0) {}
 
-template <class T>
-T* unless_cached(T* rows, int64_t n, int64_t channels) {
-  return n * channels * int64_t{sizeof(T)} > cached_bytes ? rows : nullptr;
-}
+  /// Where row_sweep fetches from, for the row that begins at this element; `rows` may be null.
+  template <class T>
+  T* operator()(T* rows, int64_t at) const {
+    return rows && at + ahead_ <= end_ ? rows + at + ahead_ : nullptr;
+  }
+
+ private:
+  static constexpr int64_t distance_bytes = 2048, cached_bytes = 1 << 20;
+  int64_t ahead_, end_;
+};
 
 int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }
 
@@ -38,27 +50,28 @@ struct Forward {
   Wide<T> alpha, epsilon;
   T *sum, *y;
   Wide<T>*mean, *rstd;
-  const T* soon;  // y, or null where it is cached
+  Fetch fetch;
 };
 
 // Writes s = alpha residual + x and returns the sum of s - first for the mean, where `centred`, or
 // of s^2 otherwise: then it is the only sum.
 template <bool centred, class T>
-Wide<T> add_residual(const Forward<T>& a, int64_t at, Wide<T> first, T* sum, const T* soon) {
+Wide<T> add_residual(const Forward<T>& a, int64_t at, Wide<T> first, T* sum) {
   const T *x = a.x + at, *residual = a.residual + at;
   const auto term = [=, alpha = a.alpha](int64_t i) {
     sum[i] = alpha * residual[i] + x[i];
     const Wide<T> s = sum[i];
     return centred ? s - first : s * s;
   };
-  return row_sum<Wide<T>>(a.channels, term, centred ? nullptr : soon);
+  return row_sum<Wide<T>>(a.channels, term, a.fetch(a.x, at), a.fetch(a.residual, at),
+                          a.fetch(a.sum, at), centred ? nullptr : a.fetch(a.y, at));
 }
 
 template <bool centred, class T>
 void forward_row(const Forward<T>& a, int64_t n) {
   using W = Wide<T>;
   const int64_t C = a.channels, at = n * C;
-  const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta, *soon = a.soon ? a.soon + at : nullptr;
+  const T *s = a.x + at, *gamma = a.gamma, *beta = a.beta;
   const W share = W(1) / C;
   T* y = a.y + at;
   W mu = 0, total = 0;
@@ -66,14 +79,18 @@ void forward_row(const Forward<T>& a, int64_t n) {
   const W first = a.residual ? a.alpha * a.residual[at] + s[0] : W(s[0]);
   if (a.residual) {
     T* sum = a.sum ? a.sum + at : y;
-    total = add_residual<centred>(a, at, first, sum, soon);
+    total = add_residual<centred>(a, at, first, sum);
     s = sum;
   } else if (centred) {
-    total = row_sum<W>(C, [=](int64_t i) { return s[i] - first; });
+    total = row_sum<W>(
+        C, [=](int64_t i) { return s[i] - first; }, a.fetch(a.x, at));
   }
   if (centred) mu = first + total * share;
   const auto square = [=](int64_t i) { return (s[i] - mu) * (s[i] - mu); };
-  if (centred || !a.residual) total = row_sum<W>(C, square, soon);
+  if (centred)
+    total = row_sum<W>(C, square, a.fetch(a.y, at));
+  else if (!a.residual)
+    total = row_sum<W>(C, square, a.fetch(a.x, at), a.fetch(a.y, at));
   const W r = 1 / std::sqrt(total * share + a.epsilon);
   if constexpr (centred) {
     a.mean[n] = mu;
@@ -105,7 +122,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        y.data<T>(),
                        optional_data<Wide<T>>(mean),
                        rstd.data<Wide<T>>(),
-                       unless_cached(y.data<T>(), N, C)};
+                       Fetch(N, C, sizeof(T))};
     parallel_pieces(N, rows_per_piece(C), C, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) forward_row<centred>(a, n);
     });
@@ -119,7 +136,7 @@ struct Backward {
   const Wide<T>*mean, *rstd;
   const T* dsum;
   T* ds;
-  const T* soon;  // ds, or null where it is cached or not asked for
+  Fetch fetch;
   bool accumulate, detached;
 };
 
@@ -142,7 +159,7 @@ void backward_row(const Backward<T>& a, int64_t n, Wide<T>* dgamma, Wide<T>* dbe
       dbeta[i] += dy[i];
     }
   };
-  row_sweep(C, sums, a.soon ? a.soon + at : nullptr);
+  row_sweep(C, sums, a.fetch(a.ds, at));
   if (!a.ds) return;
   const W share = a.detached ? W(0) : W(1) / C;
   const W mean_h = row_total(sum_h) * share, mean_hx = row_total(sum_hx) * share;
@@ -173,7 +190,7 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         rstd.data<Wide<T>>(),
                         optional_data<T>(dsum),
                         optional_data<T>(ds.tensor),
-                        unless_cached(optional_data<T>(ds.tensor), N, C),
+                        Fetch(N, C, sizeof(T)),
                         ds.accumulate,
                         detached};
     const RowSums<Wide<T>> sums(N, 2 * C);  // of dgamma and dbeta

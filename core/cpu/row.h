@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "core/cpu/simd.h"
 #include "core/tensor.h"
@@ -17,17 +18,23 @@ namespace tapeformer::cpu {
 /// cycles and a single register would wait for its last one.
 inline constexpr int row_lanes = 64;
 
+/// Asks for n elements from p on, for writing unless T is const. Nothing where p is null.
+template <class T>
+TAPEFORMER_INLINE void row_fetch(T* p, int64_t n) {
+  constexpr int64_t line = 64 / sizeof(T);  // elements in a cache line
+  if (p)
+    for (int64_t i = 0; i < n; i += line) __builtin_prefetch(p + i, !std::is_const_v<T>);
+}
+
 /// Calls f(i, lane) for i in [0, n) with lane = i mod row_lanes; no two lanes depend on each other.
-/// `soon` (optional): n elements that are written next, after this sweep. They are fetched
-/// meanwhile: a store to memory first waits for what was there, while a sweep over cached elements
-/// leaves the memory idle.
-template <class F, class T = float>
-TAPEFORMER_INLINE void row_sweep(int64_t n, F f, const T* soon = nullptr) {
+/// `soon`: pointers to n elements each, or null, that are needed after this sweep. They are fetched
+/// meanwhile: a sweep over cached elements leaves the memory idle, and even a store first waits for
+/// what was there.
+template <class F, class... Soon>
+TAPEFORMER_INLINE void row_sweep(int64_t n, F f, Soon*... soon) {
   const int64_t whole = n / row_lanes * row_lanes;
-  constexpr int line = 64 / sizeof(T);  // elements in a cache line
   for (int64_t begin = 0; begin < whole; begin += row_lanes) {
-    if (soon)
-      for (int i = 0; i < row_lanes; i += line) __builtin_prefetch(soon + begin + i, 1);
+    (row_fetch(soon ? soon + begin : nullptr, row_lanes), ...);
 #pragma omp simd
     for (int lane = 0; lane < row_lanes; ++lane) f(begin + lane, lane);
   }
@@ -57,11 +64,11 @@ TAPEFORMER_INLINE T row_total(const T* lanes) {
 }
 
 /// Sum of f(i) over [0, n). `soon` as for row_sweep.
-template <class T, class F, class Soon = T>
-TAPEFORMER_INLINE T row_sum(int64_t n, F f, const Soon* soon = nullptr) {
+template <class T, class F, class... Soon>
+TAPEFORMER_INLINE T row_sum(int64_t n, F f, Soon*... soon) {
   T lanes[row_lanes] = {};
   const auto add = [&](int64_t i, int lane) { lanes[lane] += f(i); };
-  row_sweep(n, add, soon);
+  row_sweep(n, add, soon...);
   return row_total(lanes);
 }
 
