@@ -35,7 +35,8 @@ unpack_packages() {
     -o APT::Architectures=arm64 -o "APT::Sandbox::User=$(id -un)")
   apt-get "${options[@]}" update
   (cd "$apt" && rm -f ./*.deb && apt-get "${options[@]}" download libopenblas0-pthread \
-    libopenblas-pthread-dev libgfortran5 nlohmann-json3-dev libcli11-dev catch2)
+    libopenblas-pthread-dev libgfortran5 zlib1g zlib1g-dev libutf8proc2 libutf8proc-dev \
+    nlohmann-json3-dev libcli11-dev catch2)
   for archive in "$apt"/*.deb; do dpkg -x "$archive" "$packages"; done
 }
 
