@@ -19,8 +19,8 @@
 extern const std::vector<std::string> seeds;
 
 /// libFuzzer calls this first. Writes the seeds into the folder that is the last argument, where it
-/// is empty.
-extern "C" inline int LLVMFuzzerInitialize(int* argc, char*** argv) {
+/// is empty. Marked as used: nothing here calls it, so that the compiler would leave it out.
+extern "C" [[gnu::used]] inline int LLVMFuzzerInitialize(int* argc, char*** argv) {
   const std::filesystem::path folder = (*argv)[*argc - 1];
   if (*argc < 2 || !is_directory(folder) || !is_empty(folder)) return 0;
   for (size_t i = 0; i < seeds.size(); ++i)
