@@ -140,10 +140,11 @@ void announce(const TranslateTrainOptions& o, Seq2Seq& model, const PairCorpus& 
                grouped(training.long_pairs()).c_str(), num_threads(), o.out.c_str());
 }
 
-TrainEvents show_on(Progress& progress, const TranslationTask& task, const Texts& texts) {
+TrainEvents show_on(Progress& progress, const Trainer& trainer, const TranslationTask& task,
+                    const Texts& texts) {
   TrainEvents events;
   events.on_step = [&](int64_t step, const StepResult& result, double speed) {
-    progress.update(step, result.loss, speed);
+    progress.update(step, result.loss, speed, trainer.seconds_left());
   };
   events.on_evaluation = [&](int64_t step, double loss) {
     std::string note = "step " + std::to_string(step) + ": validation loss " + fixed(loss, 4) +
@@ -221,7 +222,7 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   announce(o, model, training);
   catch_interrupts();
   Progress progress(o.train.schedule.steps, trainer.step());
-  const TrainResult result = trainer.run(0, show_on(progress, task, texts));
+  const TrainResult result = trainer.run(0, show_on(progress, trainer, task, texts));
   progress.finish();
   print_end(o, result);
 }

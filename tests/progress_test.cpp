@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "tests/catch.h"
 #include "tests/locale_with_comma.h"
@@ -95,6 +97,31 @@ TEST_CASE("progress_line_fits_every_width") {
   CHECK(progress_line(state, 8, false, false) == "");
   CHECK(progress_line(state, 40, false, false) == "1200/2000  loss 1.8512  0:32 left");
   CHECK(progress_line(state, 9, false, false) == "1200/2000");
+}
+
+TEST_CASE("progress_shows_the_time_limit_where_it_comes_before_the_last_step") {
+  ProgressState hurried = state;
+  hurried.time_share = 0.9;
+  CHECK_THAT(progress_line(hurried, 80, false, false),
+             ContainsSubstring("  ===========================---  "));
+  hurried.time_share = 0.1;  // the steps are further
+  CHECK(progress_line(hurried, 80, false, false) == progress_line(state, 80, false, false));
+
+  const Variable kind("TERM", "xterm"), columns_variable("COLUMNS", nullptr);
+  const Variable no_color("NO_COLOR", "1"), language("LC_ALL", "C");
+  const auto shown = [](int64_t steps, double seconds_to_limit) {
+    const Terminal terminal(80);
+    Progress progress(steps, 0, terminal.out);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    progress.update(1, 2.5, 1000, seconds_to_limit);
+    return terminal.text();
+  };
+  constexpr int64_t many = 1'000'000'000;  // would take 2 million seconds
+  CHECK_THAT(shown(many, 125), ContainsSubstring("  2:05 left"));
+  CHECK_THAT(shown(many, INFINITY), !ContainsSubstring("  2:05 left") && ContainsSubstring(":"));
+  CHECK_THAT(shown(many, 0), ContainsSubstring("  0:00 left") && ContainsSubstring("  =====") &&
+                                 !ContainsSubstring("-"));
+  CHECK_THAT(shown(1, 125), ContainsSubstring("  0:00 left"));
 }
 
 TEST_CASE("progress_line_bears_every_value") {

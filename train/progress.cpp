@@ -49,8 +49,9 @@ std::string loss_text(double loss) {
 }  // namespace
 
 std::string progress_line(const ProgressState& state, int width, bool utf8, bool color) {
-  const double share =
+  const double of_steps =
       state.steps > 0 ? static_cast<double>(state.step) / static_cast<double>(state.steps) : 1;
+  const double share = std::max(of_steps, state.time_share);
   const std::string steps = std::to_string(state.step) + "/" + std::to_string(state.steps);
   const std::string loss = "loss " + loss_text(state.loss);
   const std::string left = duration(state.seconds_left) + " left";
@@ -91,7 +92,8 @@ Progress::Progress(int64_t steps, int64_t first_step, std::FILE* out)
 
 Progress::~Progress() { finish(); }
 
-void Progress::update(int64_t step, double loss, double tokens_per_second) {
+void Progress::update(int64_t step, double loss, double tokens_per_second,
+                      double seconds_to_limit) {
   const Clock::time_point now = Clock::now();
   const auto seconds = [](Clock::duration time) {
     return std::chrono::duration<double>(time).count();
@@ -100,8 +102,12 @@ void Progress::update(int64_t step, double loss, double tokens_per_second) {
   state_.loss = loss;
   state_.tokens_per_second = tokens_per_second;
   const int64_t done = std::max<int64_t>(step - first_step_, 1);
-  state_.seconds_left = seconds(now - start_) / static_cast<double>(done) *
-                        static_cast<double>(std::max<int64_t>(state_.steps - step, 0));
+  const double elapsed = seconds(now - start_);
+  const double limit = std::max(seconds_to_limit, 0.0);
+  const double for_steps = elapsed / static_cast<double>(done) *
+                           static_cast<double>(std::max<int64_t>(state_.steps - step, 0));
+  state_.seconds_left = std::min(for_steps, limit);
+  state_.time_share = elapsed / (elapsed + limit);
   const bool last = step >= state_.steps;
   if (terminal_) {
     if (drawn_ && !last && seconds(now - last_drawn_) < 0.1) return;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 namespace tapeformer {
@@ -13,6 +14,7 @@ namespace tapeformer {
 struct ProgressState {
   int64_t step = 0, steps = 0;
   double loss = 0, tokens_per_second = 0, seconds_left = 0;
+  double time_share = 0;  ///< of the time that the run may take; 0: no limit
 };
 
 /// The bar as text of at most `width` columns; parts that do not fit are left out.
@@ -27,8 +29,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `step` updates are done.
-  void update(int64_t step, double loss, double tokens_per_second);
+  /// `step` updates are done, and the run ends within so many seconds even if others are left.
+  void update(int64_t step, double loss, double tokens_per_second,
+              double seconds_to_limit = std::numeric_limits<double>::infinity());
   /// Prints text on lines of its own, above the bar.
   void note(const std::string& text);
   /// Removes the bar from the screen, so that something else can be printed; the next update or

@@ -160,10 +160,14 @@ double Trainer::seconds() const {
   return start_seconds_ + now.count();
 }
 
+double Trainer::seconds_left() const {
+  return options_.seconds > 0 ? options_.seconds - seconds()
+                              : std::numeric_limits<double>::infinity();
+}
+
 // The last evaluation, and that of the mean, must still fit.
 bool Trainer::out_of_time() const {
-  const double reserve = latest_evaluation_ * (options_.average > 0 ? 2 : 1);
-  return options_.seconds > 0 && seconds() + reserve >= options_.seconds;
+  return seconds_left() <= latest_evaluation_ * (options_.average > 0 ? 2 : 1);
 }
 
 bool Trainer::due(int64_t every) const {

@@ -128,6 +128,8 @@ class Trainer {
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
   int64_t step() const { return state_.step; }
+  /// Of a run that is under way, until options.seconds are over; infinite without that limit.
+  double seconds_left() const;
   /// Where the scale of a model in f16 starts, if not at LossScale's default.
   void set_loss_scale(double value) { state_.loss_scale.value = value; }
   Parameters& parameters() { return parameters_; }
