@@ -12,6 +12,7 @@
 #include "core/threads.h"
 #include "layers/initialization.h"
 #include "train/checkpoint.h"
+#include "train/format.h"
 #include "train/number_option.h"
 #include "train/trainer.h"
 
@@ -91,6 +92,12 @@ inline void declare_updates(const OptionGroup& options, TrainOptions& train) {
               "Steps between checkpoints; 0: with every evaluation");
   options.add("--patience", train.patience,
               "Stop after so many evaluations without gain; 0: never");
+}
+
+/// The command that goes on with the run in a folder; `program` as it was called.
+inline std::string resume_command(const std::string& program, const std::string& options,
+                                  const std::string& folder) {
+  return shell_word(program) + " " + options + " " + shell_word(folder);
 }
 
 /// Refuses what would change nothing in a new run.

@@ -72,10 +72,6 @@ std::unique_ptr<Corpus> make_corpus(const TrainGptOptions& options, const Text& 
   return std::make_unique<TextCorpus>(text, tokenizer, batch);
 }
 
-std::string resume_command(const TrainGptOptions& options) {
-  return shell_word(options.program) + " --resume " + shell_word(options.out);
-}
-
 void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& model,
                const Tokenizer& tokenizer) {
   const bool hurried = std::isnan(result.validation_loss);  // by a signal: no more than the facts
@@ -94,7 +90,8 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
   std::printf("more text    %s --checkpoint %s --prompt \"...\"\n", shell_word(generate).c_str(),
               shell_word(out).c_str());
   if (result.end == TrainResult::End::stopped)
-    std::printf("stopped      go on with: %s\n", resume_command(options).c_str());
+    std::printf("stopped      go on with: %s\n",
+                resume_command(options.program, "--resume", options.out).c_str());
   if (result.end == TrainResult::End::no_gain)
     std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
                 static_cast<long long>(options.train.patience));
@@ -138,7 +135,8 @@ TrainEvents show_on(Progress& progress, const TrainGptOptions& options, GPT& mod
   events.on_end = [&](TrainResult::End end) {
     release_interrupts();
     if (end == TrainResult::End::stopped)
-      progress.note("saved; go on with: " + resume_command(options));
+      progress.note("saved; go on with: " +
+                    resume_command(options.program, "--resume", options.out));
   };
   return events;
 }

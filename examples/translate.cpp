@@ -115,6 +115,7 @@ void take_options_from_checkpoint(const CLI::App& app, TranslateTrainOptions& o,
   saved.tgt = given ? o.tgt : files[1];
   saved.val_src = given ? o.val_src : files[2];
   saved.val_tgt = given ? o.val_tgt : files[3];
+  saved.program = o.program;
   saved.out = o.out;
   saved.threads = o.threads;
   saved.train.seconds = o.train.seconds;
@@ -171,8 +172,8 @@ void print_end(const TranslateTrainOptions& o, const TrainResult& result) {
               chosen.c_str());
   std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out, out);
   if (result.end == TrainResult::End::stopped)
-    std::printf("stopped      go on with: translate train --out %s --resume\n",
-                shell_word(o.out).c_str());
+    std::printf("stopped      go on with: %s\n",
+                resume_command(o.program, "train --resume --out", o.out).c_str());
   if (result.end == TrainResult::End::no_gain)
     std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
                 static_cast<long long>(o.train.patience));
@@ -295,6 +296,7 @@ void run(const TranslateOptions& o) {
 int main(int argc, char** argv) {
   const auto start = Clock::now();
   TranslateTrainOptions training;
+  if (argc > 0) training.program = argv[0];
   TranslateOptions options;
   CLI::App app("Trains a translator on parallel text, scores it, and translates with it.");
   app.require_subcommand(1);

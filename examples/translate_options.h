@@ -7,6 +7,7 @@
 namespace tapeformer {
 
 struct TranslateTrainOptions {
+  std::string program = "translate";  // as it was called
   std::string src, tgt, val_src, val_tgt, out, tokenizer;
   bool resume = false, overwrite = false, lowercase = false, separate = false, untied = false;
   int64_t merges = 4000, threads = 0, batch_tokens = 2048, longest = 100, bleu_sentences = 0;

@@ -65,6 +65,14 @@ struct Desk : TemporaryFolder {
     }
     return text;
   }
+  // What follows `label` in its line.
+  static std::string after(const std::string& text, const std::string& label) {
+    const size_t at = text.find(label);
+    CAPTURE(text);
+    REQUIRE(at != std::string::npos);
+    const size_t begin = at + label.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
+  }
   static std::string last_line(std::string text) {
     if (!text.empty() && text.back() == '\n') text.pop_back();
     return text.substr(text.rfind('\n') + 1);

@@ -282,17 +282,11 @@ TEST_CASE("a_request_to_end_saves_at_once_and_says_how_to_go_on") {
 
 TEST_CASE("the_commands_that_train_gpt_prints_work_where_it_was_called") {
   const Desk desk;
-  const auto printed = [](const std::string& out, const std::string& label) {
-    const size_t at = out.find("\n" + label);
-    REQUIRE(at != std::string::npos);
-    const size_t begin = at + 1 + label.size();
-    return out.substr(begin, out.find('\n', begin) - begin);
-  };
   const Outcome stopped = desk.train("--out 'my run' --steps 4 --stop-after 2");
   CHECK_THAT(stopped.err, ContainsSubstring("; 1 thread; "));
-  REQUIRE(desk.run(printed(stopped.out, "stopped      go on with: ")).status == 0);
+  REQUIRE(desk.run(Desk::after(stopped.out, "\nstopped      go on with: ")).status == 0);
   CHECK(read_model_file(desk / "my run").step == 4);
-  const Outcome more = desk.run(printed(stopped.out, "more text    "));
+  const Outcome more = desk.run(Desk::after(stopped.out, "\nmore text    "));
   CHECK(more.status == 0);
   CHECK(more.out.starts_with("..."));
 }

@@ -168,6 +168,20 @@ TEST_CASE("a_translators_run_that_was_killed_resumes_with_its_texts_and_the_same
         Desk::last_line(desk.translate("train --out whole --resume --threads 1").out));
 }
 
+TEST_CASE("a_translators_run_that_was_interrupted_prints_the_command_that_goes_on") {
+  const TranslationDesk desk;
+  const pid_t child = start(desk, TranslationDesk::train_command("--out 'my run' --steps 100000"));
+  wait_for(desk / "my run" / "best.safetensors");
+  kill(child, SIGINT);
+  CHECK(status_of(child) == 0);
+  const int64_t step = read_model_file(desk / "my run").step;
+  const std::string command = Desk::after(content(desk / "out"), "\nstopped      go on with: ");
+  const Outcome resumed = desk.run(command + " --seconds 1e-3");  // time for one more step
+  CAPTURE(command, resumed.err);
+  CHECK(resumed.status == 0);
+  CHECK(read_model_file(desk / "my run").step == step + 1);
+}
+
 TEST_CASE("a_resumed_translators_run_keeps_its_options_and_texts") {
   const TranslationDesk desk;
   REQUIRE(desk.train("--out run --steps 2").status == 0);
