@@ -82,8 +82,11 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
     std::fwrite(sample.data(), 1, sample.size(), stdout);
     std::printf("\n\n");
   }
-  std::printf("checkpoint   %s/model.safetensors (best so far: best.safetensors, step %lld)\n",
-              out.c_str(), static_cast<long long>(result.best_step));
+  const std::string best =
+      std::isfinite(result.best_loss)
+          ? " (best so far: best.safetensors, step " + std::to_string(result.best_step) + ")"
+          : "";
+  std::printf("checkpoint   %s/model.safetensors%s\n", out.c_str(), best.c_str());
   std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out.c_str(),
               out.c_str());
   const std::string generate = fs::path(options.program).replace_filename("generate").string();

@@ -166,10 +166,13 @@ TrainEvents show_on(Progress& progress, const Trainer& trainer, const Translatio
 
 void print_end(const TranslateTrainOptions& o, const TrainResult& result) {
   const char* const out = o.out.c_str();
+  const bool validated = std::isfinite(result.best_loss);
   const std::string chosen = result.averaged ? "mean of " + std::to_string(result.averaged)
                                              : "step " + std::to_string(result.best_step);
-  std::printf("checkpoint   %s/best.safetensors (chosen on the validation set: %s)\n", out,
-              chosen.c_str());
+  const std::string model = validated
+                                ? "best.safetensors (chosen on the validation set: " + chosen + ")"
+                                : "model.safetensors";
+  std::printf("checkpoint   %s/%s\n", out, model.c_str());
   std::printf("curves       %s/curves.svg, numbers in %s/metrics.jsonl\n", out, out);
   if (result.end == TrainResult::End::stopped)
     std::printf("stopped      go on with: %s\n",
@@ -178,8 +181,9 @@ void print_end(const TranslateTrainOptions& o, const TrainResult& result) {
     std::printf("stopped      %lld evaluations brought no gain (--patience)\n",
                 static_cast<long long>(o.train.patience));
   if (o.src.empty()) std::printf("perfect      BLEU 100: every source has one translation\n");
-  std::printf("best validation BLEU %.2f after %lld steps\n", std::max(0.0, -result.best_loss),
-              static_cast<long long>(result.steps));
+  if (validated)
+    std::printf("best validation BLEU %.2f after %lld steps\n", std::max(0.0, -result.best_loss),
+                static_cast<long long>(result.steps));
 }
 
 void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start) {

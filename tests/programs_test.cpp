@@ -280,6 +280,22 @@ TEST_CASE("a_request_to_end_saves_at_once_and_says_how_to_go_on") {
   }
 }
 
+TEST_CASE("a_request_to_end_ends_a_validation_that_is_under_way") {
+  const Desk desk;
+  std::string text(20'000'000, 'a');  // takes it many seconds
+  text.back() = 'b';
+  write_bytes(desk / "text.txt", text);
+  const pid_t child =
+      start(desk, TRAIN_GPT " --data text.txt --out run" + Desk::small() + " --eval-batches 0");
+  wait_for(desk / "run" / "model.safetensors");
+  kill(child, SIGINT);
+  CHECK(status_of(child) == 0);
+  CHECK(!fs::exists(desk / "run" / "best.safetensors"));
+  CHECK(read_metrics(desk / "run" / "metrics.jsonl").empty());
+  CHECK_THAT(content(desk / "out"), ContainsSubstring("stopped      go on with: ") &&
+                                        !ContainsSubstring("best.safetensors"));
+}
+
 TEST_CASE("the_commands_that_train_gpt_prints_work_where_it_was_called") {
   const Desk desk;
   const Outcome stopped = desk.train("--out 'my run' --steps 4 --stop-after 2");

@@ -299,6 +299,37 @@ TEST_CASE("should_stop_saves_and_ends_the_run") {
   CHECK(read_model_file(folder / "out").step == 4);
 }
 
+TEST_CASE("an_evaluation_that_was_stopped_counts_for_nothing_and_is_made_when_the_run_goes_on") {
+  const TemporaryFolder folder;
+  Run whole(folder / "whole");
+  TrainResult expected;
+  whole.train(0, false, &expected);
+  const auto losses = [](const fs::path& out) {
+    std::map<int64_t, double> result;
+    for (const Metrics& at : read_metrics(out / "metrics.jsonl"))
+      if (at.val_loss) CHECK(result.emplace(at.step, *at.val_loss).second);
+    return result;
+  };
+  for (const int64_t at : {0, 10, 20}) {  // the first evaluation, one in between, the last
+    Run parts(folder / std::to_string(at));
+    GPT model(parts.config, 3);
+    Trainer trainer(model, *parts.corpus, parts.options);
+    int asked = 0;
+    TrainEvents events;
+    events.should_stop = [&] { return trainer.step() == at && ++asked == 2; };
+    const TrainResult stopped = trainer.run(0, events);
+    CHECK(asked == 2);  // before each of two batches
+    CHECK((stopped.end == TrainResult::End::stopped && std::isnan(stopped.validation_loss)));
+    CHECK(!losses(parts.options.out).contains(at));
+    TrainResult resumed;
+    parts.train(0, true, &resumed);
+    CHECK(resumed.validation_loss == expected.validation_loss);
+    CHECK(losses(parts.options.out) == losses(folder / "whole"));
+    for (const char* file : {"model.safetensors", "best.safetensors", "training-20.safetensors"})
+      CHECK(content(parts.options.out / file) == content(folder / "whole" / file));
+  }
+}
+
 TEST_CASE("zero_steps_leave_an_evaluated_and_saved_model") {
   TemporaryFolder folder;
   Run run(folder / "out");

@@ -202,7 +202,7 @@ struct ScriptedTask : TrainTask {
   std::vector<MicroBatch> micro_batches(int64_t) override {
     return {{1, [this] { return sum(number.value * number.value); }}};
   }
-  Validation validate(bool) override { return script.at(next++); }
+  Validation validate(bool, const StopRequest&) override { return script.at(next++); }
   Number number;
   std::vector<Validation> script;
   size_t next = 0;
@@ -250,6 +250,29 @@ TEST_CASE("every_evaluation_translates_the_same_sentences") {
   options.eval_every = 0;  // the one at the end is of the whole validation part
   Trainer(task, options).run(0, {});
   CHECK(task.translations().size() == 3);
+}
+
+TEST_CASE("a_translators_validation_ends_where_it_is_asked_to") {
+  Study study;
+  Seq2Seq model(study.config, 1);
+  TranslationTask task(model, study.coders, study.training, study.validation, study.text, {});
+  TrainOptions options = study.options({}, 60);  // enough to translate at all
+  options.schedule.lr = 1e-2;
+  options.eval_every = 0;
+  Trainer(task, options).run(0, {});
+  int asked = 0;
+  const StopRequest count = [&] { return ++asked == 0; };
+  translation_loss(model, study.validation, count);
+  CHECK(asked == study.validation.batches());
+  asked = 0;
+  task.validate(true, count);
+  const int all = asked;
+  CHECK(all > study.validation.batches());  // while it translates as well
+  for (const int last : {1, all}) {
+    asked = 0;
+    CHECK_THROWS_AS(task.validate(true, [&] { return ++asked == last; }), Stopped);
+    CHECK(asked == last);
+  }
 }
 
 TEST_CASE("a_run_ends_when_its_time_is_up_with_an_evaluation") {

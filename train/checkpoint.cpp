@@ -162,7 +162,8 @@ void save_checkpoint(const fs::path& folder, const ModelFile& description, Modul
                     {"skipped_steps", std::to_string(state.loss_scale.skipped)},
                     {"evaluations", std::to_string(state.evaluations)},
                     {"averaged", std::to_string(state.averaged)},
-                    {"seconds", shortest(state.seconds)}});
+                    {"seconds", shortest(state.seconds)},
+                    {"evaluation_due", state.evaluation_due ? "1" : "0"}});
   ModelFile at_this_step = description;
   at_this_step.step = state.step;
   save_model(folder / model_name, at_this_step, model);  // from here on this checkpoint counts
@@ -238,6 +239,8 @@ TrainingState load_training(const fs::path& folder, Optimizer& optimizer) {
   if (file.metadata().contains("evaluations")) read_number(file, "evaluations", state.evaluations);
   if (file.metadata().contains("averaged")) read_number(file, "averaged", state.averaged);
   if (file.metadata().contains("seconds")) read_number(file, "seconds", state.seconds);
+  if (file.metadata().contains("evaluation_due"))
+    state.evaluation_due = text_of(file, "evaluation_due") == "1";
   if (file.metadata().contains("loss_scale")) {  // files of earlier versions have none
     read_number(file, "loss_scale", state.loss_scale.value);
     read_number(file, "loss_scale_good_steps", state.loss_scale.good_steps);

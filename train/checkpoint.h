@@ -42,9 +42,10 @@ struct TrainingState {
   int64_t best_step = 0;
   int64_t averaged = 0;  // the best weights are the mean of so many evaluations'; 0: of one
   int64_t evaluations_without_gain = 0;
-  int64_t evaluations = 0;  // whose weights were kept for a mean
-  double seconds = 0;       // that the run took so far
-  LossScale loss_scale{};   // of a model in f16
+  int64_t evaluations = 0;      // whose weights were kept for a mean
+  double seconds = 0;           // that the run took so far
+  bool evaluation_due = false;  // after this step; it was stopped
+  LossScale loss_scale{};       // of a model in f16
 };
 
 /// Saves a checkpoint of step state.step, which replaces the folder's former one. Creates the

@@ -141,6 +141,7 @@ class Beam {
     }
     Scorer scorer(model, source, end, *std::max_element(limits_.begin(), limits_.end()));
     while (!live_.empty()) {
+      end_where_asked(options.stop);
       scorer.select(live_, parents);
       parents = advance(scorer.log_probabilities(live_));
     }

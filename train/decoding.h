@@ -6,6 +6,7 @@
 #include "data/parallel.h"
 #include "layers/seq2seq.h"
 #include "train/sampling.h"
+#include "train/stop.h"
 
 namespace tapeformer {
 
@@ -14,6 +15,7 @@ struct DecodingOptions {
   double length_penalty = 1;  ///< alpha of ((5 + length) / 6)^alpha, which divides the log
                               ///< probability (Wu et al. 2016, eq. 14)
   int64_t longest = 0;  ///< tokens of a translation, its end counted; 0: twice the source and 10
+  StopRequest stop{};   ///< asked before each token
 };
 
 struct Translation {

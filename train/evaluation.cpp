@@ -8,11 +8,12 @@ namespace {
 // The mean loss; `after_batch` sees the model after each.
 template <class F>
 double mean_loss(GPT& model, const Corpus& corpus, int64_t batches, bool batch_statistics,
-                 const F& after_batch) {
+                 const StopRequest& stop, const F& after_batch) {
   const Pause pause;
   const int64_t count = corpus.validation_batches(batches);
   double sum = 0, tokens = 0;
   for (int64_t i = 0; i < count; ++i) {
+    end_where_asked(stop);
     const Batch batch = corpus.validation_batch(i, count);
     const Context context{.lengths = batch.lengths, .batch_statistics = batch_statistics};
     sum += batch.tokens * model.loss(batch.inputs, batch.targets, context).item();
@@ -24,8 +25,9 @@ double mean_loss(GPT& model, const Corpus& corpus, int64_t batches, bool batch_s
 
 }  // namespace
 
-double evaluate(GPT& model, const Corpus& corpus, int64_t batches, bool batch_statistics) {
-  return mean_loss(model, corpus, batches, batch_statistics, [] {});
+double evaluate(GPT& model, const Corpus& corpus, int64_t batches, bool batch_statistics,
+                const StopRequest& stop) {
+  return mean_loss(model, corpus, batches, batch_statistics, stop, [] {});
 }
 
 std::vector<Float16Loss> evaluate_in_float16(GPT& model, const Corpus& corpus, int64_t batches) {
@@ -42,7 +44,7 @@ std::vector<Float16Loss> evaluate_in_float16(GPT& model, const Corpus& corpus, i
     convert(emulated, dtype);
     copy_tensors(model, emulated);
     Float16Loss& entry = result.emplace_back(Float16Loss{.norm = name});
-    entry.loss = mean_loss(emulated, corpus, batches, false, [&] {
+    entry.loss = mean_loss(emulated, corpus, batches, false, {}, [&] {
       for (const NamedModule& part : named_modules(emulated))
         if (const auto* norm = dynamic_cast<const HalfNorm*>(part.module)) {
           entry.overflows += norm->overflows;

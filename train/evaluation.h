@@ -6,14 +6,16 @@
 
 #include "data/corpus.h"
 #include "layers/gpt.h"
+#include "train/stop.h"
 
 namespace tapeformer {
 
 /// Mean cross-entropy per token, in nats, over the validation part: all of it, or `batches` batches
 /// spread evenly, the same at every call. Its exponential is the perplexity. `batch_statistics`:
-/// norms take the statistics of each validation batch instead of their running ones.
+/// norms take the statistics of each validation batch instead of their running ones. Asks `stop`
+/// before every batch.
 double evaluate(GPT& model, const Corpus& corpus, int64_t batches = 0,
-                bool batch_statistics = false);
+                bool batch_statistics = false, const StopRequest& stop = {});
 
 struct Float16Loss {
   std::string norm;                       ///< the model's own, or an emulation of it

@@ -91,8 +91,8 @@ class LanguageTask : public TrainTask {
   std::vector<MicroBatch> micro_batches(int64_t step) override {
     return language_batches(model_, corpus_, step, accumulate_);
   }
-  Validation validate(bool whole) override {
-    return {evaluate(model_, corpus_, whole ? 0 : eval_batches_), {}};
+  Validation validate(bool whole, const StopRequest& stop) override {
+    return {evaluate(model_, corpus_, whole ? 0 : eval_batches_, false, stop), {}};
   }
   std::optional<Metrics> inspect(int64_t step) override {
     const Profile now = profile(model_, corpus_.training_batch(step));
@@ -207,10 +207,18 @@ void Trainer::write(const Metrics& metrics) {
   if (metrics_) in_folder([&] { metrics_->write(metrics); });
 }
 
+// The loss; no number, and still due, where should_stop() ended it.
 double Trainer::evaluate_now(const TrainEvents& events) {
   const double begin = seconds();
-  const Validation validation =
-      task_.validate(time_is_up_ || state_.step == options_.schedule.steps);
+  const bool whole = time_is_up_ || state_.step == options_.schedule.steps;
+  Validation validation;
+  state_.evaluation_due = true;
+  try {
+    validation = task_.validate(whole, events.should_stop);
+  } catch (const Stopped&) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  state_.evaluation_due = false;
   const double loss = validation.loss;
   if (!std::isfinite(loss))
     fail("training: the validation loss after step ", state_.step, " is ", loss,
@@ -265,7 +273,7 @@ void Trainer::try_average(const TrainEvents& events) {
   const TrainingState before = state_;
   load_average(files, parameters_);
   parameters_.round_weights();
-  judge(task_.validate(true));
+  judge(task_.validate(true, {}));
   if (events.on_average) events.on_average(static_cast<int64_t>(files.size()));
   load_model(options_.out, parameters_);
   parameters_.round_weights();
@@ -329,10 +337,13 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
     save();
     inspect();
     if (due(options_.eval_every)) loss = evaluate_now(events);
+  } else if (state_.evaluation_due) {
+    loss = evaluate_now(events);
+    if (!state_.evaluation_due) save();
   }
 
   int64_t saved_step = state_.step;
-  bool stopped = false;
+  bool stopped = state_.evaluation_due;
   while (state_.step < last && !no_gain() && !stopped && !time_is_up_) {
     train_step(events);
     time_is_up_ = out_of_time();
@@ -342,21 +353,22 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
       save();
       saved_step = state_.step;
     }
-    stopped = events.should_stop && events.should_stop();
+    stopped = state_.evaluation_due || (events.should_stop && events.should_stop());
   }
   if (saved_step != state_.step) save();
   draw_curves();
 
   using End = TrainResult::End;
-  const End end = state_.step == steps ? End::finished
-                  : no_gain()          ? End::no_gain
-                  : time_is_up_        ? End::out_of_time
-                                       : End::stopped;
+  const End end = state_.evaluation_due  ? End::stopped
+                  : state_.step == steps ? End::finished
+                  : no_gain()            ? End::no_gain
+                  : time_is_up_          ? End::out_of_time
+                                         : End::stopped;
   if (events.on_end) events.on_end(end);
   if (end != End::stopped) try_average(events);
   const bool evaluated = (state_.step == steps || time_is_up_) && std::isfinite(loss);
   if (!evaluated)
-    loss = stopped ? std::numeric_limits<double>::quiet_NaN() : task_.validate(true).loss;
+    loss = stopped ? std::numeric_limits<double>::quiet_NaN() : task_.validate(true, {}).loss;
   return {end,
           state_.step,
           loss,

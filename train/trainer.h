@@ -17,6 +17,7 @@
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
+#include "train/stop.h"
 
 namespace tapeformer {
 
@@ -66,8 +67,9 @@ class TrainTask {
   virtual Module& model() = 0;
   /// The parts of the batch of a step: a function of the step alone.
   virtual std::vector<MicroBatch> micro_batches(int64_t step) = 0;
-  /// `whole`: on all of the validation part, at the end of a run.
-  virtual Validation validate(bool whole) = 0;
+  /// `whole`: on all of the validation part, at the end of a run. Throws Stopped soon after `stop`
+  /// asks for it.
+  virtual Validation validate(bool whole, const StopRequest& stop) = 0;
   /// What inspect_every writes about a step; nothing by default.
   virtual std::optional<Metrics> inspect(int64_t step);
 };
@@ -96,7 +98,7 @@ struct TrainResult {
   /// Of the final weights, over the whole validation part. No number where should_stop() ended the
   /// run: whoever is in a hurry is not kept waiting.
   double validation_loss = 0;
-  double best_loss = 0;  ///< over the evaluations: what they are judged by
+  double best_loss = 0;  ///< over the evaluations: what they are judged by; infinite without one
   int64_t best_step = 0;
   /// best.safetensors is the mean of so many evaluations' weights; 0: of one.
   int64_t averaged = 0;
@@ -108,7 +110,9 @@ struct TrainEvents {
   std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
   std::function<void(int64_t step, double validation_loss)> on_evaluation;
   std::function<void(int64_t count)> on_average;  ///< the mean of so many weights was judged
-  std::function<bool()> should_stop;              ///< asked after every step: save and return?
+  /// Asked after every step and during evaluations: save and return? An evaluation that it ends
+  /// counts for nothing, and the run, once it goes on, begins with it.
+  StopRequest should_stop;
   /// The last checkpoint is on the disk; the final evaluation of a run that ends early is to come.
   std::function<void(TrainResult::End)> on_end;
 };

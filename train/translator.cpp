@@ -128,10 +128,11 @@ TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
 
 // ---- Training.
 
-double translation_loss(Seq2Seq& model, const PairCorpus& corpus) {
+double translation_loss(Seq2Seq& model, const PairCorpus& corpus, const StopRequest& stop) {
   const Pause pause;
   double sum = 0;
   for (int64_t i = 0; i < corpus.batches(); ++i) {
+    end_where_asked(stop);
     const PairBatch batch = corpus.ordered_batch(i);
     const Context context{.lengths = batch.lengths, .memory_lengths = batch.source.lengths};
     sum += static_cast<double>(batch.tokens) *
@@ -181,8 +182,8 @@ std::vector<MicroBatch> TranslationTask::micro_batches(int64_t step) {
 }
 
 // Always on the same sentences, so that evaluations can be compared.
-Validation TranslationTask::validate(bool) {
-  latest_.loss = translation_loss(model_, validation_);
+Validation TranslationTask::validate(bool, const StopRequest& stop) {
+  latest_.loss = translation_loss(model_, validation_, stop);
   // What knows less than a uniform guess writes noise of the greatest length: not worth the time.
   if (latest_.loss >= std::log(static_cast<double>(model_.config().vocabulary))) {
     translations_.clear();
@@ -194,7 +195,8 @@ Validation TranslationTask::validate(bool) {
       options_.bleu_sentences ? std::min(all, static_cast<size_t>(options_.bleu_sentences)) : all;
   const std::vector<std::string> sources(sources_.begin(), sources_.begin() + count);
   const std::vector<std::string> references(references_.begin(), references_.begin() + count);
-  translations_ = translate_sentences(model_, coders_, sources, {.beam = 1}).sentences;
+  translations_ =
+      translate_sentences(model_, coders_, sources, {.beam = 1, .stop = stop}).sentences;
   latest_.bleu = bleu(translations_, references, true).score;
   return latest_;
 }

@@ -67,7 +67,7 @@ class TranslationTask : public TrainTask {
                   const TranslationTaskOptions& options);
   Module& model() override { return model_; }
   std::vector<MicroBatch> micro_batches(int64_t step) override;
-  Validation validate(bool whole) override;
+  Validation validate(bool whole, const StopRequest& stop) override;
 
   const Validation& latest() const { return latest_; }
   /// The latest translations of validation sources, for looking at.
@@ -87,7 +87,8 @@ class TranslationTask : public TrainTask {
   double padding_ = 0, places_ = 0;
 };
 
-/// Mean cross-entropy per target token over a corpus, in nats, without smoothing.
-double translation_loss(Seq2Seq& model, const PairCorpus& corpus);
+/// Mean cross-entropy per target token over a corpus, in nats, without smoothing. Asks `stop`
+/// before every batch.
+double translation_loss(Seq2Seq& model, const PairCorpus& corpus, const StopRequest& stop = {});
 
 }  // namespace tapeformer

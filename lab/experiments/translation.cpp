@@ -98,7 +98,7 @@ TranslatorOutcome TranslationLaboratory::train(const TranslatorTrial& trial) con
         training_step(model, parameters, optimizer, task.micro_batches(step), step,
                       learning_rate(schedule, step), trial.clip, trial.seed);
       outcome.seconds += thread_seconds() - start;
-      const Validation result = task.validate(true);
+      const Validation result = task.validate(true, {});
       if (!std::isfinite(result.loss)) break;
       now.loss = result.loss;
       now.bleu = *result.bleu;
