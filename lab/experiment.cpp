@@ -83,6 +83,7 @@ Card run_experiment(const Experiment& experiment, const Laboratory& laboratory,
   Card card = card_of(experiment);
   make_folder(out);
   if (experiment.measure) {
+    laboratory.log(experiment.name + " ...");
     const auto start = std::chrono::steady_clock::now();
     const Table runs = experiment.measure(laboratory);
     card.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -114,12 +114,14 @@ Table run_grid(const Grid& grid, const Laboratory& laboratory, const std::filesy
                  " runs are done already");
   std::mutex mutex;
   laboratory.for_each(static_cast<int64_t>(missing.size()), [&](int64_t i) {
+    const auto cell = [&](size_t at) { return to_text(missing[i][at]); };
+    const std::string name = cell(at_norm) + " " + cell(at_placement) + ", depth " +
+                             cell(at_depth) + ", lr " + cell(at_lr) + ", seed " + cell(at_seed);
+    laboratory.log(name + " ...");
     std::vector<Cell> row = run(missing[i], laboratory);
     const std::lock_guard guard(mutex);
-    const auto cell = [&](size_t at) { return to_text(row[at]); };
-    laboratory.log(cell(at_norm) + " " + cell(at_placement) + ", depth " + cell(at_depth) +
-                   ", lr " + cell(at_lr) + ", seed " + cell(at_seed) + ": loss " +
-                   fixed(std::get<double>(row[at_validation_loss]), 4) + " (" + cell(at_end) + ")");
+    laboratory.log(name + ": loss " + fixed(std::get<double>(row[at_validation_loss]), 4) + " (" +
+                   to_text(row[at_end]) + ")");
     stored.add(std::move(row));
     write_file_atomically(path, stored.csv());
   });

@@ -282,6 +282,23 @@ TEST_CASE("a_norm_in_the_place_of_another_is_judged_and_named_on_the_card") {
              ContainsSubstring("**Replaced:** layernorm in place of batchnorm"));
 }
 
+TEST_CASE("norm_lab_says_at_once_what_runs") {
+  const Desk desk;
+  const auto says = [&](const std::string& options, const std::string& line) {
+    const pid_t child = start(desk, NORM_LAB " --data text.txt --out lab --threads 1 " + options);
+    const auto said = [&] { return content(desk / "err").find(line) != std::string::npos; };
+    for (int i = 0; i < 1000 && !said(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(child, SIGKILL);
+    status_of(child);
+    CHECK_THAT(content(desk / "err"), ContainsSubstring(line));
+  };
+  says("--grid depth=1,steps=1000000", "layernorm pre, depth 1, lr 0.001, seed 1 ...\n");
+  CHECK(!fs::exists(desk / "lab" / "grid.csv"));
+  says("warmup", "warmup ...\n");
+  CHECK(!fs::exists(desk / "lab" / "warmup.csv"));
+}
+
 TEST_CASE("a_grid_that_was_killed_goes_on_and_one_that_is_in_use_is_refused") {
   const Desk desk;
   const std::string grid = NORM_LAB
