@@ -97,6 +97,7 @@ std::string to_text(const Card& card) {
   add("Source", card.source);
   add("Literature", card.literature);
   add("Method", card.method);
+  add("Replaced", card.replaced);
   for (size_t i = 0; i < card.judgement.measured.size(); ++i) {
     const Measured& measured = card.judgement.measured[i];
     add(i == 0 ? "Measured" : "", measured.name + ": " + to_text(measured.values));
@@ -107,8 +108,7 @@ std::string to_text(const Card& card) {
   std::ostringstream run;
   if (card.measured_here)
     run << card.seeds << (card.seeds == 1 ? " seed, " : " seeds, ")
-        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data
-        << (card.replaced.empty() ? "" : "; ") << card.replaced;
+        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data;
   add("Run", run.str());
   return result;
 }

@@ -65,8 +65,8 @@ struct Card {
   std::string rule{};        ///< how the verdict follows from the numbers
   std::string remark{};      ///< what else the numbers say; where the literature differs from them
   std::string data{};        ///< the text it was measured on; whether in quick sizes
-  /// "powernorm in place of batchnorm": what the claim names was another norm here, of which the
-  /// literature says nothing. Empty where it was what it is called.
+  /// "batchnorm stands for powernorm in ...": what the claim names was another norm here, of which
+  /// the literature says nothing. Empty where it was what it is called.
   std::string replaced{};
   Judgement judgement{};
   bool measured_here = true;  ///< false: no experiment can decide it; the literature alone speaks

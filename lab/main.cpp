@@ -57,7 +57,8 @@ void declare(CLI::App& app, Options& o) {
       ->check(number_objection<int>);
 }
 
-// "batchnorm=powernorm": from now on what is called batchnorm is powernorm. In words, for the cards.
+// "batchnorm=powernorm": from now on what is called batchnorm is powernorm. In words, for the cards,
+// on which claims, numbers and plots keep the name.
 std::string replace(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
@@ -65,7 +66,7 @@ std::string replace(const std::string& text) {
   check(!name.empty() && !other.empty() && name != other,
         "--replace: expected NAME=OTHER, two norms such as batchnorm=powernorm; got '", text, "'");
   replace_norm(name, find_norm(other));
-  return other + " in place of " + name;
+  return name + " stands for " + other + " in the claim, the numbers and the plot";
 }
 
 Laboratory make_laboratory(const Options& o) {

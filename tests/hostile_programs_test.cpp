@@ -268,18 +268,19 @@ TEST_CASE("a_norm_in_the_place_of_another_is_judged_and_named_on_the_card") {
   const std::string batch = card_of(quick + "--out own");
   const std::string layer = card_of(quick + "--replace batchnorm=layernorm");
   CHECK_THAT(batch, ContainsSubstring("VERDICT      does not hold"));
-  CHECK_THAT(batch, !ContainsSubstring("in place of"));
+  CHECK_THAT(batch, !ContainsSubstring("Replaced"));
   // Now both norms of the experiment are LayerNorm: what is said of BatchNorm holds, and papers on
   // BatchNorm say nothing of it.
   CHECK_THAT(layer, ContainsSubstring("VERDICT      holds") &&
-                        ContainsSubstring("text.txt; quick sizes; layernorm in place of") &&
+                        ContainsSubstring("\nReplaced     batchnorm stands for layernorm in the "
+                                          "claim, the numbers and the\n") &&
                         !ContainsSubstring("Differs"));
   const fs::path folder = desk / "lab_runs" / "replaced";
   CHECK_THAT(content(folder / "accumulation.json"),
-             ContainsSubstring("\"replaced\": \"layernorm in place of batchnorm\""));
+             ContainsSubstring("\"replaced\": \"batchnorm stands for layernorm in "));
   CHECK(card_of("--again --report page.md --out " + quoted(folder)) == layer);
   CHECK_THAT(content(desk / "page.md"),
-             ContainsSubstring("**Replaced:** layernorm in place of batchnorm"));
+             ContainsSubstring("**Replaced:** batchnorm stands for layernorm in "));
 }
 
 TEST_CASE("norm_lab_says_at_once_what_runs") {
