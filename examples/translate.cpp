@@ -3,7 +3,7 @@
 //   translate train --out runs/tolu --seconds 120         an embedded language pair
 //   translate train --src FILE --tgt FILE --val-src FILE --val-tgt FILE --out DIR --seconds 2400
 //   translate evaluate --checkpoint DIR --src FILE --ref FILE --lowercase
-//   translate run --checkpoint DIR < source > target
+//   translate run --checkpoint DIR < source > target      line by line where it comes so
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -277,22 +277,29 @@ void draw_attention(Translator& translator, const TokenPair& ids, const std::str
 void run(const TranslateOptions& o) {
   use_threads(o.threads);
   Translator translator = load_translator(o.checkpoint);
-  const std::vector<std::string> sources = read_lines("-");
-  const TranslationRun run =
-      o.sample ? sample_sentences(*translator.model, translator.coders, sources, o.sampling, o.seed)
-               : translate_sentences(*translator.model, translator.coders, sources, o.decoding);
-  for (const std::string& sentence : run.sentences) {
-    std::fwrite(sentence.data(), 1, sentence.size(), stdout);
-    std::fputc('\n', stdout);
-  }
-  check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
-  if (run.cut)
+  constexpr size_t block = 1000;  // lines: enough to batch those of equal length
+  int64_t lines = 0, cut = 0;
+  std::optional<TokenPair> first;
+  for_blocks_of_lines("-", block, [&](const std::vector<std::string>& sources) {
+    const TranslationRun run =
+        o.sample ? sample_sentences(*translator.model, translator.coders, sources, o.sampling,
+                                    o.seed, lines)
+                 : translate_sentences(*translator.model, translator.coders, sources, o.decoding);
+    for (const std::string& sentence : run.sentences) {
+      std::fwrite(sentence.data(), 1, sentence.size(), stdout);
+      std::fputc('\n', stdout);
+    }
+    check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
+    if (!first) first = run.ids[0];
+    lines += static_cast<int64_t>(sources.size());
+    cut += run.cut;
+  });
+  if (cut)
     std::fprintf(stderr, "translate: %s lines are longer than the model's context and were cut\n",
-                 grouped(run.cut).c_str());
+                 grouped(cut).c_str());
   if (o.attention.empty()) return;
-  check(!run.ids.empty() && !run.ids[0].source.empty(),
-        "--attention: there is no first sentence to look at");
-  draw_attention(translator, run.ids[0], o.attention);
+  check(first && !first->source.empty(), "--attention: there is no first sentence to look at");
+  draw_attention(translator, *first, o.attention);
 }
 
 }  // namespace
@@ -306,7 +313,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   CLI::App* const train_command = app.add_subcommand("train", "Train a translator");
   CLI::App* const evaluate_command = app.add_subcommand("evaluate", "Score it on a test set");
-  CLI::App* const run_command = app.add_subcommand("run", "Translate lines of standard input");
+  CLI::App* const run_command =
+      app.add_subcommand("run", "Translate lines of standard input, as they come");
   declare(*train_command, training);
   declare_scoring(*evaluate_command, options);
   declare_translating(*run_command, options);

@@ -1,10 +1,14 @@
 // Parallel text: reading two files, dropping pairs, batches by length, padding.
 #include "data/parallel.h"
 
+#include <sys/stat.h>
 #include <zlib.h>
 
+#include <chrono>
 #include <map>
+#include <semaphore>
 #include <set>
+#include <thread>
 
 #include "data/bpe.h"
 #include "data/languages.h"
@@ -63,6 +67,64 @@ TEST_CASE("lines_are_read_plain_or_gzipped_with_either_line_end") {
   const std::string longest(200'000, 'x');  // longer than what is read at once
   write_bytes(folder / "long", longest + "\n" + longest);
   CHECK(read_lines((folder / "long").string()) == std::vector<std::string>{longest, longest});
+}
+
+TEST_CASE("gzip_files_may_have_several_members_and_bytes_behind_them_as_for_gzip_itself") {
+  const TemporaryFolder folder;
+  std::string longest;  // more than is read at once, also compressed
+  for (const SentencePair& pair : generate_pairs(1, 20'000)) longest += pair.source;
+  write_gzip(folder / "1.gz", "one\ntw");
+  write_gzip(folder / "2.gz", "o\n" + longest);
+  const std::string both = content(folder / "1.gz") + content(folder / "2.gz");
+  REQUIRE(both.size() > 100'000);
+  const std::vector<std::string> lines{"one", "two", longest};
+  for (const std::string& behind : {std::string(), std::string("\0\0", 2), std::string("\x1F")}) {
+    write_bytes(folder / "both.gz", both + behind);
+    CHECK(read_lines((folder / "both.gz").string()) == lines);
+  }
+  for (const size_t cut : {1, 9, 15}) {  // into the second member's sums, and into its text
+    write_bytes(folder / "cut.gz", both.substr(0, both.size() - cut));
+    CHECK_THROWS_WITH(read_lines((folder / "cut.gz").string()), ContainsSubstring("cut off"));
+  }
+  std::string damaged = both;
+  damaged[damaged.size() - 6] ^= 1;  // in the sum
+  write_bytes(folder / "damaged.gz", damaged);
+  CHECK_THROWS_WITH(read_lines((folder / "damaged.gz").string()), ContainsSubstring("check"));
+}
+
+TEST_CASE("blocks_of_lines_are_full_or_end_where_the_input_pauses") {
+  using Blocks = std::vector<std::vector<std::string>>;
+  const TemporaryFolder folder;
+  const auto blocks_of = [&](const std::string& name, size_t most, const auto& after_block) {
+    Blocks blocks;
+    for_blocks_of_lines((folder / name).string(), most, [&](const auto& block) {
+      blocks.push_back(block);
+      after_block();
+    });
+    return blocks;
+  };
+  write_bytes(folder / "five", "a\nb\nc\nd\ne");
+  CHECK(blocks_of("five", 2, [] {}) == Blocks{{"a", "b"}, {"c", "d"}, {"e"}});
+  write_bytes(folder / "four", "a\nb\nc\nd\n");
+  CHECK(blocks_of("four", 2, [] {}) == Blocks{{"a", "b"}, {"c", "d"}});
+  write_bytes(folder / "bad", "a\nb\n\xFF\n");
+  CHECK_THROWS_WITH(blocks_of("bad", 2, [] {}), ContainsSubstring("line 3 of"));
+
+  // Whoever writes waits each time until what he wrote was given, 10 seconds at most.
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  std::counting_semaphore<> given{0};
+  int in_time = 0;
+  std::jthread writer([&] {
+    std::ofstream pipe(folder / "pipe");
+    for (const char* text : {"\n", "a\nb\nhalf", " a line\n"}) {
+      pipe << text << std::flush;
+      in_time += given.try_acquire_for(std::chrono::seconds(10));
+    }
+  });
+  const Blocks blocks = blocks_of("pipe", 100, [&] { given.release(); });
+  writer.join();
+  CHECK(blocks == Blocks{{""}, {"a", "b"}, {"half a line"}});
+  CHECK(in_time == 3);
 }
 
 TEST_CASE("files_that_are_no_text_are_refused_with_the_reason") {

@@ -1,5 +1,7 @@
 // tokenizer and translate as their user meets them: what they print and leave, options, and files
 // that do not fit.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -127,6 +129,31 @@ TEST_CASE("translate_trains_scores_and_translates") {
   CHECK(latin.status == 1);
   CHECK(latin.out.empty());
   CHECK_THAT(latin.err, ContainsSubstring("line 2 of standard input is not UTF-8"));
+}
+
+TEST_CASE("a_line_in_a_pipe_is_translated_before_the_next_one_comes") {
+  const TranslationDesk desk;
+  REQUIRE(desk.train("--out run --steps 2").status == 0);
+  REQUIRE(mkfifo((desk / "pipe").c_str(), 0600) == 0);
+  const std::string command = "'" TAPEFORMER_TRANSLATE "' run --checkpoint run --threads 1 ";
+  const auto translated = [&](const std::string& options) {
+    fs::remove(desk / "out");
+    const pid_t child = start(desk, "sh -c \"" + command + options + " < pipe\"");
+    std::ofstream pipe(desk / "pipe");
+    const auto lines = [&] { return std::ranges::count(content(desk / "out"), '\n'); };
+    for (int line = 1; line <= 2; ++line) {
+      pipe << "the dog saw a tree.\n" << std::flush;
+      for (int i = 0; i < 1000 && lines() < line; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      CHECK(lines() == line);
+    }
+    pipe.close();
+    CHECK(status_of(child) == 0);
+    return content(desk / "out");
+  };
+  const std::string text = "the dog saw a tree.\nthe dog saw a tree.\n";
+  for (const std::string options : {"", "--sample --seed 2"})
+    CHECK(translated(options) == desk.piped(command + options, text).out);
 }
 
 TEST_CASE("samples_of_a_translator_follow_their_seed") {

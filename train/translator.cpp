@@ -114,14 +114,14 @@ TranslationRun translate_sentences(Seq2Seq& model, const SentenceCoders& coders,
 
 TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                 const std::vector<std::string>& sentences,
-                                const SamplingOptions& sampling, uint64_t seed,
+                                const SamplingOptions& sampling, uint64_t seed, int64_t first,
                                 int64_t batch_tokens) {
   return run_batches(
       model, coders, sentences, batch_tokens,
       [&](const PaddedSentences& source, std::span<const size_t> numbers) {
         std::vector<RandomKey> keys;
         for (const size_t number : numbers)
-          keys.push_back({seed, Purpose::sampling, static_cast<uint32_t>(number), 1});
+          keys.push_back({seed, Purpose::sampling, static_cast<uint32_t>(first + number), 1});
         return sample_translations(model, source, coders.target.end(), sampling, keys);
       });
 }

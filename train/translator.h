@@ -46,10 +46,11 @@ struct TranslationRun {
 TranslationRun translate_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                    const std::vector<std::string>& sentences,
                                    const DecodingOptions& options, int64_t batch_tokens = 2048);
-/// The same with each token drawn: a function of the seed and the sentence's number.
+/// The same with each token drawn: a function of the seed and the sentence's number, which counts
+/// from `first`.
 TranslationRun sample_sentences(Seq2Seq& model, const SentenceCoders& coders,
                                 const std::vector<std::string>& sentences,
-                                const SamplingOptions& sampling, uint64_t seed,
+                                const SamplingOptions& sampling, uint64_t seed, int64_t first = 0,
                                 int64_t batch_tokens = 2048);
 
 struct TranslationTaskOptions {
