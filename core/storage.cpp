@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <new>
@@ -34,11 +35,22 @@ constexpr size_t page = 4096, huge_page = size_t{2} << 20;
 constexpr size_t mapping_threshold = size_t{256} << 10;
 constexpr size_t small_step = 64, small_limit = 4096;
 
+// What cgroup v2 or v1 allows this process; all there is where it says "max" or nothing.
+size_t memory_of_cgroup() {
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
+    if (size_t bytes; std::ifstream(path) >> bytes) return bytes;
+  return SIZE_MAX;
+}
+
 // What the machine has, swap included. Linux grants more, and ends the program when it is used.
 size_t memory_of_machine() {
 #ifdef __linux__
   struct sysinfo info {};
-  if (sysinfo(&info) == 0) return (info.totalram + info.totalswap) * info.mem_unit;
+  if (sysinfo(&info) == 0) {
+    const size_t swap = info.totalswap * info.mem_unit;
+    return std::min(info.totalram * info.mem_unit, memory_of_cgroup()) + swap;
+  }
 #endif
   return SIZE_MAX;
 }
@@ -49,6 +61,8 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 struct Source {
   virtual ~Source() = default;
   virtual size_t rounded(size_t bytes) const = 0;
+  /// How much there can be, `reserved` of which is taken.
+  virtual size_t limit(size_t reserved) const = 0;
   /// False where no buffer may be handed out twice.
   virtual bool caches() const { return true; }
   /// Null when there is none.
@@ -65,9 +79,14 @@ class HostMemory : public Source {
     return round_up(bytes, bytes < mapping_threshold ? small_step : page);
   }
 
+  size_t limit(size_t) const override {
+    static const size_t machine = memory_of_machine();
+    return machine;
+  }
+
   Buffer* take(size_t capacity, size_t reserved) override {
-    static const size_t limit = memory_of_machine();
-    if (capacity > limit - std::min(limit, reserved)) return nullptr;
+    const size_t most = limit(reserved);
+    if (capacity > most - std::min(most, reserved)) return nullptr;
     const bool mapped = capacity >= mapping_threshold;
     auto* buffer = new (std::nothrow) Buffer;
     void* data = nullptr;
@@ -121,6 +140,7 @@ class HostMemory : public Source {
 class DeviceMemory : public Source {
  public:
   size_t rounded(size_t bytes) const override { return round_up(bytes, cuda::allocation_unit()); }
+  size_t limit(size_t reserved) const override { return reserved + cuda::free_bytes(); }
   bool caches() const override { return cuda::allocation_unit() > 1; }
 
   Buffer* take(size_t capacity, size_t) override {
@@ -196,6 +216,8 @@ class CachingAllocator {
     std::lock_guard lock(mutex_);
     return stats_;
   }
+
+  size_t limit() { return source_.limit(stats().reserved_bytes); }
 
   void reset_peak() {
     std::lock_guard lock(mutex_);
@@ -276,6 +298,7 @@ Storage Storage::allocate(size_t bytes, Device device) {
 }
 
 MemoryStats memory_stats(Device device) { return allocator(device).stats(); }
+size_t memory_limit(Device device) { return allocator(device).limit(); }
 void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
 void release_cached_memory(Device device) { allocator(device).release_cached(); }
 

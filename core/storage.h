@@ -48,6 +48,9 @@ struct MemoryStats {
 };
 
 MemoryStats memory_stats(Device device = Device::cpu);
+/// How many bytes there can be for tensors: what the machine has or this process's cgroup allows,
+/// swap included, or the GPU has left beside other programs.
+size_t memory_limit(Device device = Device::cpu);
 void reset_peak_memory(Device device = Device::cpu);
 /// Gives cached blocks back to the system. Not for training loops.
 void release_cached_memory(Device device = Device::cpu);

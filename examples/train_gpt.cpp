@@ -15,6 +15,7 @@
 #include "train/files.h"
 #include "train/format.h"
 #include "train/generation.h"
+#include "train/memory.h"
 #include "train/model_config.h"
 #include "train/progress.h"
 
@@ -180,8 +181,11 @@ int run(CLI::App& app, TrainGptOptions options) {
                              : make_tokenizer(options.tokenizer, text.view());
   const auto corpus = make_corpus(options, text, *tokenizer);
   options.model.vocabulary = tokenizer->vocabulary_size();
-  GPT model(options.model, options.train.seed);
   const DType dtype = find_dtype(options.dtype);
+  if (!options.inspect.leak_test)  // it trains nothing; of lines, batches are as long as they are
+    check_training_memory(options.model, dtype,
+                          options.lines ? 0 : options.batch * options.model.context, device);
+  GPT model(options.model, options.train.seed);
   if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
   check_inspection(app, options, model);
   warn_of_leak(options.model.norm, model.mixes(true), model.mixes(false),

@@ -19,6 +19,7 @@
 #include "train/attention_plot.h"
 #include "train/files.h"
 #include "train/format.h"
+#include "train/memory.h"
 #include "train/model_config.h"
 #include "train/progress.h"
 #include "train/translation_scores.h"
@@ -207,6 +208,7 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   o.model.source_vocabulary = o.separate ? coders.source.vocabulary() : 0;
   o.model.context = std::max(o.model.context, o.longest);
   o.model.tied = !o.untied;
+  check_training_memory(o.model, DType::f32, 0, Device::cpu);
   Seq2Seq model(o.model, o.train.seed);
   warn_of_leak(norm_of(o.model, StackShape::Role::decoder), model.decoder_mixes(true),
                model.decoder_mixes(false));

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "data/json_text.h"
+#include "train/memory.h"
 
 namespace tapeformer {
 namespace {
@@ -70,13 +71,7 @@ void check_claim(const ModelFile& file, const TransformerConfig& config, const s
   for (const int64_t layers : {config.layers, config.encoder_layers})
     check(layers <= file.tensors, path, ": ", layers, " layers are more than its ", file.tensors,
           " tensors");
-  const double channels = static_cast<double>(config.channels);
-  const double blocks =
-      static_cast<double>(config.layers) + static_cast<double>(config.encoder_layers);
-  double numbers = blocks * channels * (channels + static_cast<double>(config.hidden));
-  numbers += static_cast<double>(config.vocabulary) * channels;
-  numbers += static_cast<double>(config.source_vocabulary) * channels;
-  if (config.position == "learned") numbers += static_cast<double>(config.context) * channels;
+  const double numbers = matrix_sizes(config).all();
   check(numbers <= file.numbers, path, ": its configuration asks for ", numbers,
         " numbers or more, and its tensors hold ", file.numbers);
   // These positions are computed, so no tensor bounds them.
