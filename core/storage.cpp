@@ -161,7 +161,7 @@ class DeviceMemory : public Source {
   }
   std::string shortage() const override {
     return " on the GPU, which has " + std::to_string(cuda::free_bytes()) +
-           " left; a smaller --batch or --context needs less, or recompute";
+           " left; a smaller batch or context needs less, or recompute";
   }
 };
 

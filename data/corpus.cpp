@@ -14,8 +14,7 @@ Corpus::Corpus(const BatchOptions& options) : options_(options) {
   check(options.context > 0, "corpus: the context must be at least 1, got ", options.context);
   check(options.rows <= INT32_MAX / options.context, "corpus: a batch of ", options.rows,
         " rows of ", options.context,
-        " tokens is larger than any memory; lower --batch or "
-        "--context");
+        " tokens is larger than any memory; lower batch (the rows) or context");
   check(options.validation_fraction >= 0 && options.validation_fraction < 1,
         "corpus: the validation fraction must be in [0, 1), got ", options.validation_fraction);
 }
@@ -92,7 +91,7 @@ TextCorpus::TextCorpus(const Text& text, const Tokenizer& tokenizer, const Batch
   const auto check_part = [&](const char* part, int64_t tokens) {
     check(tokens >= window, "corpus: '", text.name(), "' has ", n, " tokens, ", tokens,
           " of them for ", part, ", but one example takes ", window, " (a context of ",
-          options.context, ", and one token to predict); lower --context or give more text");
+          options.context, ", and one token to predict); lower context or give more text");
   };
   check_part("training", split_);
   if (options.validation_fraction > 0) check_part("validation", n - split_);

@@ -78,7 +78,7 @@ PairCorpus::PairCorpus(const std::vector<SentencePair>& pairs, const SentenceCod
         options.longest);
   check(options.batch_tokens >= options.longest, "parallel text: a batch of ", options.batch_tokens,
         " tokens must hold a sentence of ", options.longest,
-        ", the longest allowed; raise --batch-tokens or lower --longest");
+        ", the longest allowed; raise batch_tokens or lower longest");
   check(pairs.size() < INT32_MAX, "parallel text: more than 2^31 pairs");
   for (const SentencePair& pair : pairs) {
     Pair ids{source.encode(pair.source), target.encode(pair.target)};

@@ -44,7 +44,8 @@ void for_characters(std::string_view text, const F& f) {
       char byte[8];
       std::snprintf(byte, sizeof byte, "0x%02X", static_cast<uint8_t>(text[at]));
       fail("tokenizer: the text is not valid UTF-8 at byte ", at, " (", byte,
-           "); convert it, or use --tokenizer byte, which takes any file");
+           "); convert it, or take the tokenizer byte (train_gpt --tokenizer byte), which reads "
+           "any file");
     }
     f(point.value, ++number);
     at += point.bytes;
@@ -156,9 +157,9 @@ void CharacterTokenizer::encode(std::string_view text, const Sink& sink) const {
   for_characters(text, [&](char32_t character, int64_t number) {
     const int32_t id = find(character);
     if (id < 0) [[unlikely]]
-      fail(
-          "tokenizer: unknown character ", describe(character), ", character ", number,
-          " of the text; use only characters of the training text, or train with --tokenizer byte");
+      fail("tokenizer: unknown character ", describe(character), ", character ", number,
+           " of the text; use only characters of the training text, or train with the tokenizer "
+           "byte (train_gpt --tokenizer byte)");
     pieces.add(id);
   });
   pieces.flush();

@@ -89,7 +89,7 @@ TEST_CASE("unknown_character_is_named_with_its_place_and_the_cure") {
   CHECK(
       error_of([&] { tokenizer.encode("abéÖ"); }) ==
       "tokenizer: unknown character 'Ö' (U+00D6), character 4 of the text; use only characters of "
-      "the training text, or train with --tokenizer byte");
+      "the training text, or train with the tokenizer byte (train_gpt --tokenizer byte)");
   CHECK_THAT(error_of([&] { tokenizer.encode("a\n"); }),
              ContainsSubstring("unknown character U+000A, character 2"));
   CHECK_THAT(error_of([&] { tokenizer.encode("🦊"); }),
@@ -97,9 +97,10 @@ TEST_CASE("unknown_character_is_named_with_its_place_and_the_cure") {
 }
 
 TEST_CASE("invalid_utf8_is_refused_at_its_byte") {
-  CHECK(error_of([] { CharacterTokenizer("abc\xFF"); }) ==
-        "tokenizer: the text is not valid UTF-8 at byte 3 (0xFF); convert it, or use --tokenizer "
-        "byte, which takes any file");
+  CHECK(
+      error_of([] { CharacterTokenizer("abc\xFF"); }) ==
+      "tokenizer: the text is not valid UTF-8 at byte 3 (0xFF); convert it, or take the tokenizer "
+      "byte (train_gpt --tokenizer byte), which reads any file");
   const std::vector<std::string> texts = {"é\x80",        "\xC0\x80",         "\xE0\x80\x80",
                                           "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80",
                                           "x\xE2\x82"};
@@ -192,7 +193,7 @@ TEST_CASE("text_errors_name_the_file_and_the_cure") {
 TEST_CASE("corpus_shorter_than_the_context_names_both_numbers_and_the_cure") {
   CHECK(error_of([] { counting_corpus(40, {.context = 64}); }) ==
         "corpus: 'counting' has 40 tokens, 36 of them for training, but one example takes 65 (a "
-        "context of 64, and one token to predict); lower --context or give more text");
+        "context of 64, and one token to predict); lower context or give more text");
   CHECK_THAT(error_of([] { counting_corpus(100, {.context = 64}); }),
              ContainsSubstring("100 tokens, 10 of them for validation, but one example takes 65"));
   CHECK_NOTHROW(counting_corpus(65, {.context = 64, .validation_fraction = 0}));

@@ -90,9 +90,9 @@ TEST_CASE("a_batch_larger_than_any_memory_is_refused_before_it_is_made") {
   for (const int64_t rows : {int64_t{1} << 40, INT64_MAX}) {
     const BatchOptions options{.rows = rows, .context = 4};
     CHECK_THROWS_WITH(TextCorpus(text, ByteTokenizer(), options),
-                      ContainsSubstring("lower --batch"));
+                      ContainsSubstring("lower batch (the rows) or context"));
     CHECK_THROWS_WITH(LineCorpus(text, ByteTokenizer(), options),
-                      ContainsSubstring("lower --batch"));
+                      ContainsSubstring("lower batch (the rows) or context"));
   }
 }
 

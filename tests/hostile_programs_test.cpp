@@ -61,7 +61,7 @@ TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
   refused("--steps 9223372036854775808", "is no whole number");
   refused("--seed 18446744073709551616", "is no whole number");
   refused("--lr inf", "inf");
-  refused("--batch 1000000000000", "lower --batch");
+  refused("--batch 1000000000000", "lower batch");
   refused("--accumulate 1000000000000", "accumulate");
   refused("--context 9223372036854775806", "larger than any memory");
   refused("--min-lr 0.1", "above --lr");

@@ -197,7 +197,7 @@ TEST_CASE("pairs_that_are_empty_or_too_long_are_dropped_and_counted") {
   CHECK_THROWS_WITH(PairCorpus({{"", "x"}}, bytes(), bytes(), {}),
                     ContainsSubstring("1 have an empty side") && ContainsSubstring("none is left"));
   CHECK_THROWS_WITH(PairCorpus(pairs, bytes(), bytes(), {.batch_tokens = 5, .longest = 6}),
-                    ContainsSubstring("raise --batch-tokens"));
+                    ContainsSubstring("raise batch_tokens or lower longest"));
   CHECK_THROWS_WITH(PairCorpus(pairs, bytes(), bytes(), {.batch_tokens = 12, .longest = 1}),
                     ContainsSubstring("at least 2"));
 }

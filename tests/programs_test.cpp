@@ -150,7 +150,7 @@ TEST_CASE("mistakes_get_a_message_that_names_the_cure") {
   };
   refused("--data missing.txt", {"missing.txt"});
   refused("--data empty.txt", {"empty.txt", "empty"});
-  refused("--data short.txt --context 64", {"short.txt", "64", "--context"});
+  refused("--data short.txt --context 64", {"short.txt", "64", "lower context"});
   refused("--data text.txt --heads 3", {"8 channels", "3 heads"});
   refused("--data text.txt --norm batch", {"'batch'", "rmsnorm"});
   refused("--data text.txt --placement up", {"'up'", "parallel"});

@@ -1,6 +1,7 @@
 // Includes run one way, core <- autograd <- layers <- optim <- train <- lab <- examples and
 // core <- data <- train: reads every file of the tree and fails on an arrow that runs back.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -134,6 +135,36 @@ TEST_CASE("an_include_that_runs_back_is_found") {
   CHECK(arrow("layers/gpt.cpp", "#include \"core/cpu/simd.h\"") != "");
   CHECK(arrow("core/tensor.h", "#include \"core/cpu/simd.h\"") != "");
   CHECK(arrow("train/metrics.h", "#include <nlohmann/json.hpp>") != "");
+}
+
+namespace {
+
+/// The options that string literals of a file name without the program that has them.
+std::vector<std::string> options_of_nobody(const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    for (size_t at = 0; (at = line.find("--", at)) != line.npos; at += 2) {
+      const bool quoted = std::count(line.begin(), line.begin() + at, '"') % 2 == 1;
+      const bool word = at + 2 < line.size() && std::islower(line[at + 2]);
+      const bool named = at >= 10 && line.compare(at - 10, 10, "train_gpt ") == 0;
+      if (quoted && word && !named) found.push_back(line);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("the_library_speaks_of_no_option_that_the_program_may_lack") {
+  for (const auto& [path, text] : read_tree()) {
+    const std::string layer = folder_of(path);
+    if (layer == "examples" || layer == "lab") continue;  // they have a command line
+    CAPTURE(path);
+    CHECK(options_of_nobody(text) == std::vector<std::string>{});
+  }
+  CHECK(options_of_nobody("fail(\"lower --batch\");\ncheck(a, \"train_gpt --batch\", --b);\n") ==
+        std::vector<std::string>{"fail(\"lower --batch\");"});
 }
 
 TEST_CASE("an_include_that_runs_forward_is_no_objection") {

@@ -18,7 +18,7 @@ namespace {
                                   const std::string& where) {
   throw NotFiniteError("training: the " + std::string(what) + " of step " +
                        std::to_string(step + 1) + " is " + shortest(value) + "; " + where +
-                       "; a lower --lr or --clip, or a longer --warmup, may help");
+                       "; a lower lr or clip, or a longer warmup, may help");
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ void Trainer::save() {
   const std::string broken = first_tensor_not_finite(parameters_);
   if (!broken.empty())
     fail("training: after step ", state_.step, " '", broken,
-         "' is not finite; the last good checkpoint is kept; a lower --lr may help");
+         "' is not finite; the last good checkpoint is kept; a lower lr may help");
   options_.description.step = state_.step;
   if (options_.seconds > 0) state_.seconds = seconds();  // else equal runs leave equal files
   in_folder([&] {
@@ -222,7 +222,7 @@ double Trainer::evaluate_now(const TrainEvents& events) {
   const double loss = validation.loss;
   if (!std::isfinite(loss))
     fail("training: the validation loss after step ", state_.step, " is ", loss,
-         "; the last good checkpoint is kept; a lower --lr may help");
+         "; the last good checkpoint is kept; a lower lr may help");
   write({.step = state_.step, .val_loss = loss, .val_bleu = validation.bleu});
   judge(validation);
   keep_for_average();
