@@ -75,6 +75,7 @@ class Comparison {
       result.worst = std::isnan(error) ? INFINITY : error;
       result.input = input;
       std::ostringstream text;
+      text.imbue(std::locale::classic());
       text.precision(10);
       text << "input " << input << ", element " << k << " (" << round << "): analytic " << a
            << ", numeric " << numeric[k];

@@ -38,9 +38,16 @@ struct OptionGroup {
 
   template <class T>
   CLI::Option* add(const char* option, T& value, const std::string& text) const {
-    CLI::Option* const result = app.add_option(option, value, text)->group(name);
-    if constexpr (std::is_arithmetic_v<T>) result->check(number_objection<T>);
-    return result;
+    if constexpr (!std::is_arithmetic_v<T>) {
+      return app.add_option(option, value, text)->group(name);
+    } else {  // CLI11 would read and write them as the locale has it
+      const auto read = [&value](const std::string& number) { read_number(number, value); };
+      return app.add_option_function<std::string>(option, read, text)
+          ->check(number_objection<T>)
+          ->default_str(number_text(value))
+          ->type_name(CLI::detail::type_name<T>())
+          ->group(name);
+    }
   }
   CLI::Option* flag(const char* option, bool& value, const std::string& text) const {
     return app.add_flag(option, value, text)->group(name);
@@ -126,7 +133,7 @@ inline void read_kept_options(CLI::App& declared, const std::string& kept, const
   // The same number, or the same word.
   const auto same = [](const std::string& a, const std::string& b) {
     double x = 0, y = 0;
-    return a == b || (CLI::detail::lexical_cast(a, x) && CLI::detail::lexical_cast(b, y) && x == y);
+    return a == b || (read_number(a, x) && read_number(b, y) && x == y);
   };
   std::istringstream text(kept);
   declared.parse_from_stream(text);

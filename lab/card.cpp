@@ -105,11 +105,9 @@ std::string to_text(const Card& card) {
   add("Rule", card.rule);
   add("VERDICT", card.measured_here ? name_of(card.judgement.verdict) : "not tested here");
   add("Remark", card.remark);
-  std::ostringstream run;
   if (card.measured_here)
-    run << card.seeds << (card.seeds == 1 ? " seed, " : " seeds, ")
-        << static_cast<int64_t>(card.seconds + 0.5) << " s, " << card.data;
-  add("Run", run.str());
+    add("Run", std::to_string(card.seeds) + (card.seeds == 1 ? " seed, " : " seeds, ") +
+                   fixed(card.seconds, 0) + " s, " + card.data);
   return result;
 }
 

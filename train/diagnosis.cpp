@@ -43,6 +43,7 @@ std::string first_operation_not_finite(Module& model, const std::function<Tensor
   if (!tensor.empty()) return "'" + tensor + "' itself is not finite";
   const RandomScope random(key);
   std::ostringstream found;
+  found.imbue(std::locale::classic());
   int64_t count = 0;
   Tape tape;
   tape.on_record = [&](const char* operation, std::span<const Tensor> /*inputs*/,
@@ -141,6 +142,7 @@ HealthReport health_report(const std::vector<ParameterHealth>& parameters) {
   row("parameter", "shape", "gradient", "update", "moved", "verdict");
   for (const ParameterHealth& p : parameters) {
     std::ostringstream shape;
+    shape.imbue(std::locale::classic());
     shape << p.shape;
     row(p.name, shape.str(), p.gradient_norm, p.update_norm, p.moved() ? "yes" : "no",
         verdict_of(p));

@@ -1,5 +1,5 @@
-// Numbers on a program's command line, of which the parser takes more than is meant: "" for 0, 010
-// for 8, and for what is too large the largest.
+// Numbers on a program's command line, the same under every locale. The program's parser takes more
+// than is meant: "" for 0, 010 for 8, and for what is too large the largest.
 #pragma once
 
 #include <charconv>
@@ -9,20 +9,32 @@
 
 namespace tapeformer {
 
+/// The fewest digits that read back to the same number.
+template <class T>
+std::string number_text(T value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+/// Whether a text is a number of type T, which `value` then has.
+template <class T>
+bool read_number(const std::string& text, T& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end;
+}
+
 /// What is wrong with a text as a number of type T; empty: nothing.
 template <class T>
 std::string number_objection(const std::string& text) {
   T value{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool read = read_number(text, value);
   if constexpr (std::is_floating_point_v<T>) {
-    if (error == std::errc{} && stop == end) return "";
-    return "'" + text + "' is no number";
+    return read ? "" : "'" + text + "' is no number";
   } else {
-    if (error == std::errc{} && text == std::to_string(value)) return "";
-    return "'" + text + "' is no whole number from " +
-           std::to_string(std::numeric_limits<T>::min()) + " to " +
-           std::to_string(std::numeric_limits<T>::max());
+    if (read && text == number_text(value)) return "";
+    return "'" + text + "' is no whole number from " + number_text(std::numeric_limits<T>::min()) +
+           " to " + number_text(std::numeric_limits<T>::max());
   }
 }
 
