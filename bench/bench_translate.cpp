@@ -11,9 +11,7 @@
 #include "bench/floor.h"
 #include "bench/translating.h"
 #include "core/threads.h"
-#include "data/bpe.h"
 #include "data/languages.h"
-#include "data/unicode.h"
 #include "examples/translate_options.h"
 #include "optim/schedule.h"
 #include "train/number_option.h"
@@ -47,15 +45,6 @@ Texts read_texts(const Options& o) {
   texts.test.assign(texts.training.begin() + static_cast<int64_t>(first), texts.training.end());
   texts.training.resize(first);
   return texts;
-}
-
-SentenceCoders make_coders(const std::vector<SentencePair>& pairs, int64_t merges, bool lowercase) {
-  BpeTrainer trainer;
-  for (const SentencePair& pair : pairs)
-    for (const std::string& sentence : {pair.source, pair.target})
-      trainer.add(" " + (lowercase ? lower_case(sentence) : sentence));
-  const auto tokenizer = trainer.train(merges);
-  return {SentenceCoder(tokenizer, lowercase), SentenceCoder(tokenizer, lowercase)};
 }
 
 double share_of_padding(const PairCorpus& corpus) {
@@ -174,7 +163,7 @@ void run(const Options& o) {
     return time_decoding(*translator.model, translator.coders, texts.test, o.rounds);
   }
   const TranslateTrainOptions defaults;
-  const SentenceCoders coders = make_coders(texts.training, defaults.merges, o.lowercase);
+  const SentenceCoders coders = learn_coders(texts.training, defaults.merges, o.lowercase);
   const PairCorpus corpus(texts.training, coders.source, coders.target,
                           {.batch_tokens = defaults.batch_tokens, .longest = defaults.longest});
   TransformerConfig config = defaults.model;

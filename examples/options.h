@@ -4,12 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/check.h"
 #include "core/threads.h"
+#include "data/json_text.h"
 #include "layers/initialization.h"
 #include "train/checkpoint.h"
 #include "train/format.h"
@@ -123,6 +125,20 @@ inline void check_updates(const CLI::App& app, const TrainOptions& train) {
 /// Whether a folder holds what a new run would overwrite.
 inline bool holds_run(const std::filesystem::path& folder) {
   return has_checkpoint(folder) || std::filesystem::exists(folder / "metrics.jsonl");
+}
+
+/// What a program wrote into the checkpoint in a folder about its run: an object with these texts.
+/// Throws where another program wrote it.
+inline nlohmann::json read_kept_run(const std::string& folder, const std::string& program,
+                                    const std::vector<std::string>& texts) {
+  const std::string description = read_model_file(folder).run;
+  const auto run =
+      is_modest_json(description) ? nlohmann::json::parse(description, nullptr, false) : nullptr;
+  bool known = run.is_object();
+  for (const std::string& text : texts)
+    known = known && run.contains(text) && run[text].is_string();
+  check(known, folder, ": not a checkpoint of ", program);
+  return run;
 }
 
 /// Reads the options of a run, as its checkpoint keeps them, into the variables that `declared`

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "data/json_text.h"
 #include "data/stories.h"
 #include "examples/interruption.h"
 #include "examples/leak_warning.h"
@@ -45,12 +44,7 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
     options.out = fs::path(options.out).parent_path().string();
   check(!options.out.empty(), "--resume: which run? Name its folder: --resume runs/1");
   check(has_checkpoint(options.out), options.out, " holds no checkpoint to resume");
-  const std::string description = read_model_file(options.out).run;
-  check(is_modest_json(description), options.out, ": not a checkpoint of train_gpt");
-  run = nlohmann::json::parse(description, nullptr, false);
-  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
-  check(run.is_object() && is_text("options") && is_text("text") && is_text("data"), options.out,
-        ": not a checkpoint of train_gpt");
+  run = read_kept_run(options.out, "train_gpt", {"options", "text", "data"});
   TrainGptOptions saved;
   CLI::App saved_app;
   declare(saved_app, saved);

@@ -7,12 +7,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "data/bpe.h"
-#include "data/json_text.h"
 #include "data/languages.h"
 #include "data/lines.h"
 #include "data/text.h"
-#include "data/unicode.h"
 #include "examples/interruption.h"
 #include "examples/leak_warning.h"
 #include "examples/translate_options.h"
@@ -56,24 +53,10 @@ std::string fingerprint(const Texts& texts) {
   return Text(std::move(all), "the texts").fingerprint();
 }
 
-std::shared_ptr<const Tokenizer> learn(const TranslateTrainOptions& o, const Texts& texts,
-                                       bool source, bool target) {
-  BpeTrainer trainer;
-  const auto add = [&](const std::string& sentence) {
-    trainer.add(" " + (o.lowercase ? lower_case(sentence) : sentence));
-  };
-  for (const SentencePair& pair : texts.training) {
-    if (source) add(pair.source);
-    if (target) add(pair.target);
-  }
-  return trainer.train(o.merges);
-}
-
 SentenceCoders make_coders(const TranslateTrainOptions& o, const Texts& texts) {
-  const auto source =
-      o.tokenizer.empty() ? learn(o, texts, true, !o.separate) : load_tokenizer(o.tokenizer);
-  const auto target = o.separate ? learn(o, texts, false, true) : source;
-  return {SentenceCoder(source, o.lowercase), SentenceCoder(target, o.lowercase)};
+  if (o.tokenizer.empty()) return learn_coders(texts.training, o.merges, o.lowercase, o.separate);
+  const SentenceCoder both(load_tokenizer(o.tokenizer), o.lowercase);
+  return {both, both};
 }
 
 void check_new_run(const CLI::App& app, const TranslateTrainOptions& o) {
@@ -89,12 +72,8 @@ void check_new_run(const CLI::App& app, const TranslateTrainOptions& o) {
 nlohmann::json read_run(const TranslateTrainOptions& o) {
   check(!o.overwrite, "--resume and --overwrite contradict each other");
   check(has_checkpoint(o.out), "--resume: ", o.out, " holds no checkpoint");
-  const std::string description = read_model_file(o.out).run;
-  const auto run =
-      is_modest_json(description) ? nlohmann::json::parse(description, nullptr, false) : nullptr;
-  const auto is_text = [&](const char* key) { return run.contains(key) && run[key].is_string(); };
-  bool known = run.is_object() && is_text("options") && is_text("text") && run.contains("files") &&
-               run["files"].is_array() && run["files"].size() == 4;
+  const nlohmann::json run = read_kept_run(o.out, "translate train", {"options", "text"});
+  bool known = run.contains("files") && run["files"].is_array() && run["files"].size() == 4;
   if (known)
     for (const auto& file : run["files"]) known = known && file.is_string();
   check(known, o.out, ": not a checkpoint of translate train");
@@ -261,21 +240,6 @@ void evaluate(const TranslateOptions& o) {
               chrf2_signature(o.lowercase).c_str());
 }
 
-// The tokens of a sentence and its end, as the picture names them.
-std::vector<std::string> labels(const SentenceCoder& coder, const std::vector<int32_t>& ids) {
-  std::vector<std::string> result;
-  for (const int32_t id : ids) result.push_back(coder.tokenizer().decode(id));
-  result.push_back("(end)");
-  return result;
-}
-
-void draw_attention(Translator& translator, const TokenPair& ids, const std::string& path) {
-  const SentenceCoders& coders = translator.coders;
-  write_attention(path, labels(coders.source, ids.source), labels(coders.target, ids.target),
-                  attention_of(*translator.model, ids.source, ids.target, coders.source.end(),
-                               coders.target.end()));
-}
-
 void run(const TranslateOptions& o) {
   use_threads(o.threads);
   Translator translator = load_translator(o.checkpoint);
@@ -301,7 +265,7 @@ void run(const TranslateOptions& o) {
                  grouped(cut).c_str());
   if (o.attention.empty()) return;
   check(first && !first->source.empty(), "--attention: there is no first sentence to look at");
-  draw_attention(translator, *first, o.attention);
+  write_attention(o.attention, translator, *first);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // resuming, time limits, and its file.
 #include "train/translator.h"
 
-#include "data/bpe.h"
 #include "data/languages.h"
 #include "tests/catch.h"
 #include "tests/compare.h"
@@ -15,15 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-SentenceCoders small_coders() {
-  BpeTrainer trainer;
-  for (const SentencePair& pair : generate_pairs(1, 200)) {
-    trainer.add(" " + pair.source);
-    trainer.add(" " + pair.target);
-  }
-  const auto tokenizer = trainer.train(150);
-  return {SentenceCoder(tokenizer, false), SentenceCoder(tokenizer, false)};
-}
+SentenceCoders small_coders() { return learn_coders(generate_pairs(1, 200), 150, false); }
 
 // A small model, its task and its text.
 struct Study {

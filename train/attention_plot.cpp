@@ -63,4 +63,18 @@ void write_attention(const std::filesystem::path& path, const std::vector<std::s
   write_file_atomically(path, svg + "</svg>\n");
 }
 
+void write_attention(const std::filesystem::path& path, Translator& translator,
+                     const TokenPair& sentences) {
+  const auto labels = [](const SentenceCoder& coder, const std::vector<int32_t>& ids) {
+    std::vector<std::string> result;
+    for (const int32_t id : ids) result.push_back(coder.tokenizer().decode(id));
+    result.push_back("(end)");
+    return result;
+  };
+  const auto& [source, target] = translator.coders;
+  write_attention(path, labels(source, sentences.source), labels(target, sentences.target),
+                  attention_of(*translator.model, sentences.source, sentences.target, source.end(),
+                               target.end()));
+}
+
 }  // namespace tapeformer

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "train/translator.h"
+
 namespace tapeformer {
 
 /// Rows are target tokens, columns source tokens, the darker the larger the weight (0 ... 1), as an
@@ -12,5 +14,9 @@ namespace tapeformer {
 void write_attention(const std::filesystem::path& path, const std::vector<std::string>& columns,
                      const std::vector<std::string>& rows,
                      const std::vector<std::vector<double>>& weights);
+/// Where a translator's decoder looks in the source while it reads the target: attention_of(), the
+/// tokens and the ends beside it.
+void write_attention(const std::filesystem::path& path, Translator& translator,
+                     const TokenPair& sentences);
 
 }  // namespace tapeformer

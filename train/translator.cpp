@@ -5,11 +5,28 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "data/bpe.h"
 #include "data/json_text.h"
+#include "data/unicode.h"
 #include "train/model_config.h"
 #include "train/translation_scores.h"
 
 namespace tapeformer {
+
+SentenceCoders learn_coders(const std::vector<SentencePair>& pairs, int64_t merges, bool lowercase,
+                            bool separate) {
+  const auto add = [&](BpeTrainer& trainer, const std::string& sentence) {
+    trainer.add(" " + (lowercase ? lower_case(sentence) : sentence));
+  };
+  BpeTrainer sources, targets;
+  for (const SentencePair& pair : pairs) {
+    add(sources, pair.source);
+    add(separate ? targets : sources, pair.target);
+  }
+  const auto source = sources.train(merges);
+  return {SentenceCoder(source, lowercase),
+          SentenceCoder(separate ? targets.train(merges) : source, lowercase)};
+}
 
 // ---- Its file.
 

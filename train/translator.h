@@ -18,6 +18,9 @@ namespace tapeformer {
 struct SentenceCoders {
   SentenceCoder source, target;
 };
+/// Learns a byte-pair encoding of both sides together, or `separate` ones.
+SentenceCoders learn_coders(const std::vector<SentencePair>& pairs, int64_t merges, bool lowercase,
+                            bool separate = false);
 std::string to_json(const SentenceCoders& coders);
 /// Throws for what to_json() did not write.
 SentenceCoders coders_from_json(std::string_view json);

@@ -5,23 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/bpe.h"
-#include "data/unicode.h"
 #include "lab/experiments/training.h"
 #include "optim/schedule.h"
 #include "train/trainer.h"
 
 namespace tapeformer::lab {
 namespace {
-
-SentenceCoders make_coders(const std::vector<SentencePair>& pairs, int64_t merges) {
-  BpeTrainer trainer;
-  for (const SentencePair& pair : pairs)
-    for (const std::string& sentence : {pair.source, pair.target})
-      trainer.add(" " + lower_case(sentence));
-  const auto tokenizer = trainer.train(merges);
-  return {SentenceCoder(tokenizer, true), SentenceCoder(tokenizer, true)};
-}
 
 // Time that this thread computed: what other runs take at the same time does not count.
 double thread_seconds() {
@@ -42,7 +31,7 @@ const char* const translation_setting =
 TranslationLaboratory::TranslationLaboratory(const Laboratory& lab)
     : quick_(lab.quick()),
       text_(lab.pairs()),
-      coders_(make_coders(text_.training, lab.size(2000, 200))) {}
+      coders_(learn_coders(text_.training, lab.size(2000, 200), true)) {}
 
 TranslatorTrial TranslationLaboratory::reference(const std::string& encoder_norm,
                                                  const std::string& decoder_norm, int64_t steps,

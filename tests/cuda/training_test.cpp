@@ -1,7 +1,6 @@
 // A tiny model trained on the GPU follows the one on the CPU.
 #include <cmath>
 
-#include "data/bpe.h"
 #include "data/languages.h"
 #include "emulation.h"
 #include "tests/catch.h"
@@ -91,13 +90,7 @@ TEST_CASE("cuda_generates_the_text_of_the_cpu") {
 }
 
 TEST_CASE("cuda_trains_a_translator_as_the_cpu_does") {
-  BpeTrainer words;
-  for (const SentencePair& pair : generate_pairs(1, 100)) {
-    words.add(" " + pair.source);
-    words.add(" " + pair.target);
-  }
-  const auto tokenizer = words.train(100);
-  const SentenceCoders coders{SentenceCoder(tokenizer, false), SentenceCoder(tokenizer, false)};
+  const SentenceCoders coders = learn_coders(generate_pairs(1, 100), 100, false);
   const PairCorpus corpus(generate_pairs(2, 60), coders.source, coders.target,
                           {.batch_tokens = 120, .longest = 40});
   const auto losses_on = [&](Device device) {
