@@ -172,9 +172,11 @@ TEST_CASE("the_environment_does_not_change_a_bit") {
   };
   const std::string plain = losses("", "run");
   CHECK(losses("", "mit Leerzeichen und äöü 日本") == plain);
+  // Only OpenBLAS's kernels, where they are chosen by hand: others compute other last digits.
+  const char* const empty = "env -i ${OPENBLAS_CORETYPE:+OPENBLAS_CORETYPE=$OPENBLAS_CORETYPE}";
   for (const char* environment :
        {"OMP_NUM_THREADS=1", "OMP_NUM_THREADS=8", "OPENBLAS_NUM_THREADS=3", "taskset -c 0",
-        "env -u HOME", "env -i", "NO_COLOR=1", "COLUMNS=40", "TERM=dumb", "LC_ALL=de_DE.UTF-8"})
+        "env -u HOME", empty, "NO_COLOR=1", "COLUMNS=40", "TERM=dumb", "LC_ALL=de_DE.UTF-8"})
     CHECK(losses(environment, "run") == plain);
   // Where the program writes to a terminal 40 columns wide, if there is a command that makes one.
   if (std::system("command -v script >/dev/null") == 0) {
