@@ -26,17 +26,19 @@ void check_targets(const char* operation, const Tensor& x, int64_t classes, cons
 
 constexpr double f16_divisor = 0x1p-15;
 
-// What a loss over rows needs: how many rows count, and the loss of each.
+// What a loss over rows needs: how many rows count, and the loss of each. The rows are counted where the
+// targets lie, so that of targets on the host backward has the number without asking the device.
 struct RowLosses {
-  Tensor targets, count, each, divisor;
+  Tensor targets, known_count, count, each, divisor;
   CrossEntropyOptions options;
 
   RowLosses(const Tensor& like, const Tensor& targets, const CrossEntropyOptions& options)
       : targets(targets.view({targets.numel()}).to(like.device())),
-        count(Tensor::empty({1}, wide(like.dtype()), like.device())),
-        each(count.empty_like({targets.numel()})),
+        known_count(Tensor::empty({1}, wide(like.dtype()), targets.device())),
+        each(Tensor::empty({targets.numel()}, wide(like.dtype()), like.device())),
         options(options) {
-    kernels::count_targets(this->targets, options.ignore_index, count);
+    kernels::count_targets(targets, options.ignore_index, known_count);
+    count = known_count.to(like.device());
     // An f16 could not hold the small ones of dlogits = (p - q) / count. Divided by this number the
     // largest possible are 2^15, half of what it can hold; backward makes up for it.
     if (like.dtype() == DType::f16)
@@ -49,7 +51,7 @@ struct RowLosses {
   }
   /// What dlogits, given the gradient of the mean, is to be multiplied with.
   double scale_of(double gradient) const {
-    return gradient * (divisor.defined() ? f16_divisor / count.item() : 1);
+    return gradient * (divisor.defined() ? f16_divisor / known_count.item() : 1);
   }
   Tensor mean() const {
     const Tensor total = each.empty_like(Shape{}), result = each.empty_like(Shape{});

@@ -30,18 +30,31 @@ Optimizer::Optimizer(Parameters& parameters)
     : parameters_(parameters),
       sum_of_squares_(parameters.values().empty_like(Shape{1})),
       norm_(sum_of_squares_.empty_like()),
-      factor_(sum_of_squares_.empty_like()) {}
+      factor_(Tensor::full({1}, 1, norm_.dtype(), norm_.device())) {}
 
 double Optimizer::step(double lr, double max_norm, double gradient_scale) {
+  const int64_t before = steps_;
+  start_step(lr, max_norm, gradient_scale);
+  const double norm = norm_.item();
+  if (!std::isfinite(norm)) set_steps(before);
+  return norm;
+}
+
+void Optimizer::set_steps(int64_t steps) {
+  steps_ = steps;
+  factor_.fill(1);
+}
+
+void Optimizer::start_step(double lr, double max_norm, double gradient_scale,
+                           const Tensor& losses) {
   check(std::isfinite(lr) && lr >= 0, "optimizer: the learning rate must be at least 0, got ", lr);
   check(max_norm >= 0, "optimizer: max_norm must be at least 0, which is no clipping, got ",
         max_norm);
   check(gradient_scale > 0, "optimizer: gradient_scale must be positive, got ", gradient_scale);
   kernels::sum_of_squares(parameters_.gradients(), sum_of_squares_);
-  kernels::clip_factor(sum_of_squares_, max_norm, gradient_scale, norm_, factor_);
-  const double norm = norm_.item();
-  if (!std::isfinite(norm)) return norm;
+  kernels::clip_factor(sum_of_squares_, losses, max_norm, gradient_scale, norm_, factor_);
   ++steps_;
+  if (factor_.device() == Device::cpu && std::isnan(factor_.item())) return;
   // In pieces, so that those of a 16-bit model are rounded while they are in cache.
   constexpr int64_t piece = 1 << 18;
   const auto update_range = [&](int64_t begin, int64_t end, bool decays) {
@@ -53,7 +66,6 @@ double Optimizer::step(double lr, double max_norm, double gradient_scale) {
   };
   update_range(0, parameters_.decaying(), true);
   update_range(parameters_.decaying(), parameters_.size(), false);
-  return norm;
 }
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)

@@ -18,9 +18,17 @@ class Optimizer {
   /// large (loss_scale.h); the norm is that without it.
   double step(double lr, double max_norm = 0, double gradient_scale = 1);
 
+  /// step() without waiting for the device: the norm arrives in norm(). Where it or one of `losses`
+  /// [n] (optional) is not finite, nothing is updated, neither now nor in the steps started after
+  /// it, until set_steps(): so none changes anything before somebody has read the numbers.
+  void start_step(double lr, double max_norm, double gradient_scale, const Tensor& losses = {});
+  /// [1], of the last step, before clipping.
+  const Tensor& norm() const { return norm_; }
+
   /// The number of updates so far.
   int64_t steps() const { return steps_; }
-  void set_steps(int64_t steps) { steps_ = steps; }
+  /// Goes on after so many updates, also where numbers that were not finite have stopped them.
+  void set_steps(int64_t steps);
   /// Every state tensor by name, one view per parameter ("m.blocks.0.norm1.weight"): what a
   /// checkpoint stores beside steps().
   virtual void visit_state(
@@ -28,7 +36,8 @@ class Optimizer {
 
  protected:
   explicit Optimizer(Parameters& parameters);
-  /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients.
+  /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients. On a GPU
+  /// it may be NaN, and then nothing may change.
   virtual void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) = 0;
   Parameters& parameters_;
   int64_t steps_ = 0;

@@ -14,66 +14,6 @@
 namespace tapeformer {
 namespace {
 
-[[noreturn]] void fail_not_finite(const char* what, int64_t step, double value,
-                                  const std::string& where) {
-  throw NotFiniteError("training: the " + std::string(what) + " of step " +
-                       std::to_string(step + 1) + " is " + shortest(value) + "; " + where +
-                       "; a lower lr or clip, or a longer warmup, may help");
-}
-
-}  // namespace
-
-StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
-                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale) {
-  const double scale = loss_scale ? loss_scale->value : 1;
-  StepResult result;
-  for (const MicroBatch& batch : batches) result.tokens += batch.tokens;
-  const RandomScope random({seed, Purpose::dropout, static_cast<uint32_t>(step), 0});
-  parameters.zero_gradients();
-  std::vector<Tensor> losses;
-  std::vector<RandomKey> keys;
-  const auto share_of = [&](const MicroBatch& batch) {
-    return static_cast<double>(batch.tokens) / result.tokens;
-  };
-  for (const MicroBatch& batch : batches) {
-    keys.push_back(RandomScope::position());
-    Tape tape;
-    losses.push_back(batch.loss());
-    tape.backward(losses.back(), share_of(batch) * scale);
-  }
-  // Read when everything is under way, because reading waits for the device.
-  for (size_t i = 0; i < batches.size(); ++i) {
-    const double value = losses[i].item();
-    if (!std::isfinite(value))
-      fail_not_finite("loss", step, value,
-                      first_operation_not_finite(model, batches[i].loss, keys[i]));
-    result.loss += share_of(batches[i]) * value;
-  }
-  result.grad_norm = optimizer.step(lr, max_norm, scale);
-  const bool finite = std::isfinite(result.grad_norm);
-  result.skipped = !finite && scale > 1;
-  if (loss_scale) loss_scale->update(finite);
-  if (!finite && !result.skipped)
-    fail_not_finite("gradient norm", step, result.grad_norm, first_gradient_not_finite(parameters));
-  return result;
-}
-
-namespace {
-
-std::vector<MicroBatch> language_batches(GPT& model, const Corpus& corpus, int64_t step,
-                                         int64_t accumulate) {
-  std::vector<MicroBatch> batches;
-  for (int64_t i = 0; i < accumulate; ++i) {
-    const Batch batch = corpus.training_batch(step, i);
-    batches.push_back({batch.tokens, [&model, batch] {
-                         return model.loss(batch.inputs, batch.targets,
-                                           {.training = true, .lengths = batch.lengths});
-                       }});
-  }
-  return batches;
-}
-
 class LanguageTask : public TrainTask {
  public:
   LanguageTask(GPT& model, const Corpus& corpus, const TrainOptions& options)
@@ -109,14 +49,6 @@ class LanguageTask : public TrainTask {
 };
 
 }  // namespace
-
-StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
-                         const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale) {
-  return training_step(model, parameters, optimizer,
-                       language_batches(model, corpus, step, accumulate), step, lr, max_norm, seed,
-                       loss_scale);
-}
 
 std::optional<Metrics> TrainTask::inspect(int64_t) { return {}; }
 
@@ -156,7 +88,7 @@ void Trainer::resume() {
 }
 
 double Trainer::seconds() const {
-  const std::chrono::duration<double> now = std::chrono::steady_clock::now() - start_;
+  const std::chrono::duration<double> now = Clock::now() - start_;
   return start_seconds_ + now.count();
 }
 
@@ -300,31 +232,49 @@ void Trainer::inspect() {
   if (const auto metrics = task_.inspect(state_.step)) write(*metrics);
 }
 
+// Starts a step, and only then reads the one before it, so that the device always has work. A step on
+// the CPU is done when it has started, and in f16 the next one needs its loss scale.
 void Trainer::train_step(const TrainEvents& events) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto begin = Clock::now();
   const double lr = learning_rate(options_.schedule, state_.step);
   const bool scaled = parameters_.dtype() == DType::f16;
-  const StepResult result =
-      training_step(model_, parameters_, optimizer_, task_.micro_batches(state_.step), state_.step,
+  TrainingStep step(model_, parameters_, optimizer_, task_.micro_batches(state_.step), state_.step,
                     lr, options_.clip, options_.seed, scaled ? &state_.loss_scale : nullptr);
-  const std::chrono::duration<double> seconds = Clock::now() - start;
-  const double speed = result.tokens / seconds.count();
+  finish_step(events);
   ++state_.step;
+  under_way_.emplace(StepUnderWay{std::move(step), state_.step, lr, begin});
+  if (scaled || parameters_.values().device() == Device::cpu) finish_step(events);
+}
+
+void Trainer::finish_step(const TrainEvents& events) {
+  if (!under_way_) return;
+  StepUnderWay step = std::move(*under_way_);
+  under_way_.reset();
+  StepResult result;
+  try {
+    result = step.work.result();
+  } catch (const NotFiniteError&) {
+    state_.step = step.number - 1;  // a step that was started since has updated nothing either
+    throw;
+  }
+  const auto now = Clock::now();
+  const std::chrono::duration<double> seconds = now - std::max(step.begin, last_finished_);
+  last_finished_ = now;
+  const double speed = result.tokens / seconds.count();
   const auto norm = result.skipped ? std::nullopt : std::optional(result.grad_norm);
-  write({.step = state_.step,
+  write({.step = step.number,
          .train_loss = result.loss,
-         .lr = lr,
+         .lr = step.lr,
          .grad_norm = norm,
          .tokens_per_second = speed});
-  if (events.on_step) events.on_step(state_.step, result, speed);
+  if (events.on_step) events.on_step(step.number, result, speed);
 }
 
 TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   const int64_t steps = options_.schedule.steps;
   const int64_t last = stop_after > 0 ? std::min(stop_after, steps) : steps;
   const int64_t save_every = options_.save_every ? options_.save_every : options_.eval_every;
-  start_ = std::chrono::steady_clock::now();
+  start_ = Clock::now();
   start_seconds_ = state_.seconds;
   if (!options_.out.empty()) {
     std::filesystem::create_directories(options_.out);
@@ -347,6 +297,8 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
   while (state_.step < last && !no_gain() && !stopped && !time_is_up_) {
     train_step(events);
     time_is_up_ = out_of_time();
+    if (due(options_.inspect_every) || due(options_.eval_every) || due(save_every))
+      finish_step(events);
     inspect();
     if (due(options_.eval_every)) loss = evaluate_now(events);
     if (due(save_every)) {
@@ -355,6 +307,7 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
     }
     stopped = state_.evaluation_due || (events.should_stop && events.should_stop());
   }
+  finish_step(events);
   if (saved_step != state_.step) save();
   draw_curves();
 

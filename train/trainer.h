@@ -18,39 +18,9 @@
 #include "train/checkpoint.h"
 #include "train/metrics.h"
 #include "train/stop.h"
+#include "train/training_step.h"
 
 namespace tapeformer {
-
-/// A loss or a gradient norm that is not finite.
-struct NotFiniteError : Error {
-  using Error::Error;
-};
-
-struct StepResult {
-  double loss = 0;       ///< mean over the tokens of all micro-batches, before the update
-  double grad_norm = 0;  ///< before clipping
-  int64_t tokens = 0;
-  bool skipped = false;  ///< a gradient overflowed in f16, so there was no update
-};
-
-/// A part of a step's batch: its mean loss over its tokens.
-struct MicroBatch {
-  int64_t tokens = 0;
-  std::function<Tensor()> loss;
-};
-
-/// One update of the model: the gradient of the mean loss over the tokens of all micro-batches,
-/// however they are divided, then clipping to `max_norm` and the optimizer. A loss or gradient that
-/// is not finite throws NotFiniteError, naming the step and the first operation (or parameter)
-/// where it appeared, and leaves the parameters as they are. With `loss_scale`, a gradient that is
-/// not finite skips the update, and throws only when the scale cannot fall further.
-StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
-                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
-/// The same on training step `step` of the corpus, in `accumulate` micro-batches.
-StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
-                         const Corpus& corpus, int64_t step, int64_t accumulate, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
 
 struct Validation {
   double loss = 0;             ///< nats per token
@@ -107,6 +77,7 @@ struct TrainResult {
 
 /// What a program may want to know or decide while training runs. All optional.
 struct TrainEvents {
+  /// On a GPU the next step is under way by then, unless something was due after this one.
   std::function<void(int64_t step, const StepResult&, double tokens_per_second)> on_step;
   std::function<void(int64_t step, double validation_loss)> on_evaluation;
   std::function<void(int64_t count)> on_average;  ///< the mean of so many weights was judged
@@ -140,7 +111,15 @@ class Trainer {
 
  private:
   Trainer(std::unique_ptr<TrainTask> own, TrainTask* task, const TrainOptions& options);
+  using Clock = std::chrono::steady_clock;
+  struct StepUnderWay {
+    TrainingStep work;
+    int64_t number;
+    double lr;
+    Clock::time_point begin;
+  };
   void train_step(const TrainEvents& events);
+  void finish_step(const TrainEvents& events);
   void inspect();
   void in_folder(const std::function<void()>& write) const;
   void write(const Metrics& metrics);
@@ -163,7 +142,8 @@ class Trainer {
   AdamW optimizer_;
   TrainingState state_;
   std::unique_ptr<MetricsWriter> metrics_;
-  std::chrono::steady_clock::time_point start_;
+  std::optional<StepUnderWay> under_way_;  // its result is still to be read
+  Clock::time_point start_, last_finished_;
   double start_seconds_ = 0, latest_evaluation_ = 0;  // seconds
   bool time_is_up_ = false;
 };

@@ -15,11 +15,15 @@ namespace {
 constexpr int64_t grain = 8192;
 }
 
-void clip_factor(const Tensor& sum_of_squares, double max_norm, double scale, const Tensor& norm,
-                 const Tensor& factor) {
+void clip_factor(const Tensor& sum_of_squares, const Tensor& losses, double max_norm, double scale,
+                 const Tensor& norm, const Tensor& factor) {
   const double total = std::sqrt(sum_of_squares.item()) / scale;
   norm.fill(total);
-  factor.fill((max_norm > 0 ? std::min(1.0, max_norm / (total + 1e-6)) : 1.0) / scale);
+  bool finite = std::isfinite(norm.item()) && !std::isnan(factor.item());
+  for (int64_t i = 0; losses.defined() && i < losses.numel(); ++i)
+    finite &= std::isfinite(losses.rows(i, i + 1).item());
+  const double clip = max_norm > 0 ? std::min(1.0, max_norm / (total + 1e-6)) : 1.0;
+  factor.fill(finite ? clip / scale : NAN);
 }
 
 // Written with one division and one square root: m / c1 / (sqrt(v / c2) + epsilon) is
@@ -31,6 +35,7 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
     T *p_data = p.data<T>(), *m_data = m.data<T>(), *v_data = v.data<T>();
     const T* g_data = gradient.data<T>();
     const T scale = T(factor.item());
+    if (std::isnan(scale)) return;
     const T beta1 = T(step.beta1), beta2 = T(step.beta2), epsilon = T(step.epsilon);
     const T rest1 = T(1 - step.beta1), rest2 = T(1 - step.beta2);
     const T keep = T(1 - step.lr * step.weight_decay), rate = T(step.lr / step.correction1);
@@ -56,6 +61,7 @@ void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, con
     T *p_data = p.data<T>(), *velocity_data = optional_data<T>(velocity);
     const T* g_data = gradient.data<T>();
     const T scale = T(factor.item()), rate = T(lr), keep = T(momentum), decay = T(weight_decay);
+    if (std::isnan(scale)) return;
     parallel_pieces(p.numel(), grain, 1, [=](int64_t begin, int64_t end) {
       if (velocity_data) {
 #pragma omp simd

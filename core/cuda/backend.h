@@ -33,6 +33,14 @@ TAPEFORMER_CUDA_PART void copy_to_device(void* to, const void* from, size_t byte
 /// Waits for the kernels before it and for the copy.
 TAPEFORMER_CUDA_PART void copy_to_host(void* to, const void* from, size_t bytes);
 
+/// A copy to the host that is under way.
+struct Download;
+/// Starts one, which comes after the kernels before it. Every one has to be finished or dropped.
+TAPEFORMER_CUDA_PART Download* start_download(const void* from, size_t bytes);
+/// Waits for it, not for the kernels after it, and puts its bytes to `to`.
+TAPEFORMER_CUDA_PART void finish_download(Download* download, void* to);
+TAPEFORMER_CUDA_PART void drop_download(Download* download);
+
 /// Whether this program has the backend at all.
 inline bool built() {
 #ifdef TAPEFORMER_CUDA

@@ -8,13 +8,18 @@ namespace {
 using namespace tapeformer::cuda;
 
 struct ClipFactor : Each {
-  In sum_of_squares;
+  In sum_of_squares, losses;
+  int64_t loss_count;
   float max_norm, scale;
-  Out norm, factor;
+  Out norm;
+  float* factor;
   __device__ void operator()(size_t) const {
     const float total = sqrtf(sum_of_squares.read(0)) / scale;
     norm.write(0, total);
-    factor.write(0, (max_norm > 0 ? fminf(1, max_norm / (total + 1e-6f)) : 1) / scale);
+    bool finite = std::isfinite(total) && !std::isnan(*factor);
+    for (int64_t i = 0; i < loss_count; ++i) finite = finite && std::isfinite(losses.read(i));
+    const float clip = max_norm > 0 ? fminf(1, max_norm / (total + 1e-6f)) : 1;
+    *factor = finite ? clip / scale : NAN;
   }
 };
 
@@ -25,7 +30,9 @@ struct AdamW : Each {
   float *m, *v;
   float beta1, beta2, rest1, rest2, epsilon, keep, rate, root_scale;
   __device__ void operator()(size_t i) const {
-    const float g = factor.read(0) * gradient.read(i);
+    const float scale = factor.read(0);
+    if (std::isnan(scale)) return;
+    const float g = scale * gradient.read(i);
     const float m_new = beta1 * m[i] + rest1 * g, v_new = beta2 * v[i] + rest2 * (g * g);
     m[i] = m_new;
     v[i] = v_new;
@@ -39,7 +46,9 @@ struct Sgd : Each {
   float* velocity;
   float rate, momentum, decay;
   __device__ void operator()(size_t i) const {
-    float g = factor.read(0) * gradient.read(i) + decay * p[i];
+    const float scale = factor.read(0);
+    if (std::isnan(scale)) return;
+    float g = scale * gradient.read(i) + decay * p[i];
     if (velocity) velocity[i] = g = momentum * velocity[i] + g;
     p[i] -= rate * g;
   }
@@ -52,14 +61,16 @@ void check_master(const char* operation, const Tensor& p) {
 
 }  // namespace
 
-void clip_factor(const Tensor& sum_of_squares, double max_norm, double scale, const Tensor& norm,
-                 const Tensor& factor) {
+void clip_factor(const Tensor& sum_of_squares, const Tensor& losses, double max_norm, double scale,
+                 const Tensor& norm, const Tensor& factor) {
   each(1, ClipFactor{{},
                      sum_of_squares,
+                     losses,
+                     losses.defined() ? losses.numel() : 0,
                      static_cast<float>(max_norm),
                      static_cast<float>(scale),
                      norm,
-                     factor});
+                     out<float>(factor)});
 }
 
 void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& m,

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "core/check.h"
 #include "core/cuda/backend.h"
@@ -17,6 +18,39 @@ void check_cuda(cudaError_t error, const char* call) {
 
 namespace {
 
+// Pinned memory, with which a copy does not keep the host.
+struct Pinned {
+  void* data = nullptr;
+  size_t capacity = 0;
+  cudaEvent_t done = nullptr;  // the last copy from it or to it
+
+  /// Waits until it is free, and has room for so many bytes then.
+  void prepare(size_t bytes) {
+    if (done) wait();
+    if (capacity >= bytes) return;
+    if (data) check_cuda(cudaFreeHost(data), "cudaFreeHost");
+    data = nullptr;
+    check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
+    capacity = bytes;
+    if (!done)
+      check_cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
+    check_cuda(cudaEventRecord(done, stream), "cudaEventRecord");
+  }
+  void wait() const { check_cuda(cudaEventSynchronize(done), "cudaEventSynchronize"); }
+};
+
+}  // namespace
+
+struct Download {
+  Pinned pinned;
+  size_t bytes = 0;
+};
+
+namespace {
+
 constexpr int oldest_capability = 80;
 
 // Pinned memory that copies to the device pass through: the caller may go on at once, and the GPU
@@ -28,31 +62,47 @@ class Staging {
     const auto* source = static_cast<const char*>(from);
     auto* target = static_cast<char*>(to);
     for (size_t done = 0; done < bytes; done += slot_bytes) {
-      Slot& slot = slots_[next_++ % slots_.size()];
+      Pinned& slot = slots_[next_++ % slots_.size()];
       const size_t count = std::min(slot_bytes, bytes - done);
-      prepare(slot);
+      slot.prepare(slot_bytes);
       std::memcpy(slot.data, source + done, count);
-      check_cuda(cudaMemcpyAsync(target + done, slot.data, count, cudaMemcpyHostToDevice, stream),
-                 "cudaMemcpyAsync");
-      check_cuda(cudaEventRecord(slot.done, stream), "cudaEventRecord");
+      slot.copy(target + done, slot.data, count, cudaMemcpyHostToDevice, stream);
     }
   }
 
  private:
-  struct Slot {
-    void* data = nullptr;
-    cudaEvent_t done = nullptr;
-  };
-  static void prepare(Slot& slot) {
-    if (slot.data) return check_cuda(cudaEventSynchronize(slot.done), "cudaEventSynchronize");
-    check_cuda(cudaMallocHost(&slot.data, slot_bytes), "cudaMallocHost");
-    check_cuda(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming), "cudaEventCreate");
-  }
-
   static constexpr size_t slot_bytes = size_t{4} << 20;
   std::mutex mutex_;
-  std::array<Slot, 4> slots_;
+  std::array<Pinned, 4> slots_;
   size_t next_ = 0;
+};
+
+// Downloads that nobody waits for any more: their memory is used again.
+class Downloads {
+ public:
+  Download* start(const void* from, size_t bytes, cudaStream_t stream) {
+    auto* download = take();
+    download->bytes = bytes;
+    download->pinned.prepare(bytes);
+    download->pinned.copy(download->pinned.data, from, bytes, cudaMemcpyDeviceToHost, stream);
+    return download;
+  }
+  void give_back(Download* download) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(download);
+  }
+
+ private:
+  Download* take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return new Download;
+    Download* download = idle_.back();
+    idle_.pop_back();
+    return download;
+  }
+
+  std::mutex mutex_;
+  std::vector<Download*> idle_;
 };
 
 std::string version_of(int version) {
@@ -90,6 +140,7 @@ struct Gpu {
   int index = 0, processors = 0;
   cudaStream_t stream = nullptr;
   Staging staging;
+  Downloads downloads;
 };
 
 // Never destroyed: tensors with static lifetime may outlive any order of destruction.
@@ -175,5 +226,17 @@ void copy_to_host(void* to, const void* from, size_t bytes) {
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
   synchronize();
 }
+
+Download* start_download(const void* from, size_t bytes) {
+  return gpu().downloads.start(from, bytes, stream());
+}
+
+void finish_download(Download* download, void* to) {
+  download->pinned.wait();
+  std::memcpy(to, download->pinned.data, download->bytes);
+  drop_download(download);
+}
+
+void drop_download(Download* download) { the_gpu().downloads.give_back(download); }
 
 }  // namespace tapeformer::cuda

@@ -227,3 +227,16 @@ TEST_CASE("cuda_optimizer_steps") {
                         momentum > 0 ? velocity : Tensor{}, 0.1, momentum, 0.01);
     });
 }
+
+TEST_CASE("cuda_optimizer_steps_change_nothing_where_the_factor_is_nan") {
+  const kernels::AdamWStep step{1e-2, 0.9, 0.99, 1e-8, 0.1, 0.3, 0.05};
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    INFO(device);
+    const auto ones = [&] { return Tensor::full({37}, 1, DType::f32, device); };
+    const Tensor p = ones(), m = ones(), v = ones(), nan = Tensor::full({1}, NAN).to(device);
+    kernels::adamw_step(p, ones(), nan, m, v, step);
+    kernels::sgd_step(p, ones(), nan, m, 0.1, 0.9, 0.01);
+    kernels::sgd_step(p, ones(), nan, Tensor{}, 0.1, 0, 0.01);
+    for (const Tensor& x : {p, m, v}) CHECK(x.to_vector<float>() == std::vector<float>(37, 1));
+  }
+}

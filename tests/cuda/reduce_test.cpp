@@ -71,9 +71,32 @@ TEST_CASE("cuda_sum_of_squares_and_clip_factor") {
                    kernels::sum_of_squares(in[0], out[0].tensor);
                  });
   for (const double max_norm : {0.0, 1.0, 100.0})
-    check_kernel("clip_factor", {{Tensor::full({1}, 90, DType::f64), true}},
+    check_kernel("clip_factor",
+                 {{Tensor::full({1}, 90, DType::f64), true}, {random_tensor({3}, 1), true}},
                  {{Shape{1}, DType::f32}, {Shape{1}, DType::f32}},
                  [&](const Inputs& in, const Outputs& out) {
-                   kernels::clip_factor(in[0], max_norm, 4, out[0].tensor, out[1].tensor);
+                   out[1].tensor.fill(1);
+                   kernels::clip_factor(in[0], in[1], max_norm, 4, out[0].tensor, out[1].tensor);
                  });
+}
+
+TEST_CASE("cuda_clip_factor_is_nan_from_the_first_number_on_that_is_not_finite") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
+                  inf = std::numeric_limits<float>::infinity();
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    const auto one = [&](float x) { return Tensor::from<float>({x}).to(device); };
+    const Tensor norm = one(0), factor = one(1);
+    const auto factor_of = [&](float square, const std::vector<float>& losses) {
+      kernels::clip_factor(one(square), Tensor::from(losses).to(device), 1, 1, norm, factor);
+      return factor.item();
+    };
+    INFO(device);
+    for (const auto& [square, loss] : {std::pair{nan, 2.0f}, {inf, 2.0f}, {4.0f, nan}, {4, -inf}}) {
+      factor.fill(1);
+      CHECK(factor_of(4, {1, 2, 3}) == Approx(0.5));
+      CHECK(std::isnan(factor_of(square, {1, loss, 3})));
+      CHECK(std::isnan(factor_of(4, {1, 2, 3})));
+      CHECK(norm.item() == 2);
+    }
+  }
 }

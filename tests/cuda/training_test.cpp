@@ -1,10 +1,12 @@
 // A tiny model trained on the GPU follows the one on the CPU.
 #include <cmath>
 
+#include "autograd/ops.h"
 #include "data/languages.h"
 #include "emulation.h"
 #include "tests/catch.h"
 #include "tests/lively_model.h"
+#include "tests/temporary_folder.h"
 #include "train/evaluation.h"
 #include "train/generation.h"
 #include "train/trainer.h"
@@ -122,20 +124,117 @@ TEST_CASE("cuda_trains_a_translator_as_the_cpu_does") {
   CHECK(cpu.back() < cpu.front() - 0.2);
 }
 
-#ifdef TAPEFORMER_CUDA_EMULATED
-TEST_CASE("cuda_training_step_waits_only_for_the_numbers_that_it_returns") {
-  const Stories stories;
-  GPT model(stories.config("layernorm"), 1);
-  convert(model, DType::bf16, Device::cuda);
-  Parameters parameters(model);
-  AdamW optimizer(parameters);
-  const auto waits_of = [&](int64_t step, int64_t accumulate) {
-    const size_t before = cuda_emulator::waits();
-    training_step(model, parameters, optimizer, *stories.corpus, step, accumulate, 1e-2, 1.0, 1);
-    return cuda_emulator::waits() - before;
+namespace {
+
+// A model in training, of which a step's last loss can be made another function of itself.
+struct InTraining {
+  Stories stories;
+  GPT model{stories.config("layernorm"), 1};
+  Parameters parameters;
+  AdamW optimizer{parameters};
+  LossScale scale;
+
+  explicit InTraining(Device device, DType dtype = DType::f32)
+      : parameters((convert(model, dtype, device), model)) {}
+
+  TrainingStep start(int64_t step, int64_t accumulate = 2,
+                     const std::function<Tensor(const Tensor&)>& change = {}) {
+    auto batches = language_batches(model, *stories.corpus, step, accumulate);
+    if (change)
+      batches.back().loss = [loss = batches.back().loss, change] { return change(loss()); };
+    return {model,
+            parameters,
+            optimizer,
+            std::move(batches),
+            step,
+            1e-2,
+            1.0,
+            1,
+            parameters.dtype() == DType::f16 ? &scale : nullptr};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cuda_steps_started_after_one_that_is_not_finite_change_nothing") {
+  struct Case {
+    std::function<Tensor(const Tensor&)> change;
+    const char* message;
   };
-  // A loss for each micro-batch, when all is under way, and the gradient's norm.
-  CHECK(waits_of(0, 1) == 2);
-  CHECK(waits_of(1, 3) == 4);
+  const Case cases[] = {
+      {[](const Tensor& loss) { return affine(loss, 1, INFINITY); }, "loss of step 2 is inf"},
+      {[](const Tensor& loss) { return affine(loss, 1e30, 0); },
+       "gradient norm of step 2 is inf; every gradient is finite"},
+      {[](const Tensor& loss) { return loss + sqrt(affine(loss, 0, 0)); },
+       "nan; the first parameter whose gradient is not finite is 'token_embedding.weight'"}};
+  for (const Device device : {Device::cpu, Device::cuda})
+    for (const auto& [change, message] : cases) {
+      INFO(device << ", " << message);
+      InTraining training(device);
+      const auto values = [&] { return training.parameters.values().to_vector<float>(); };
+      training.start(0).result();
+      const std::vector<float> before = values();
+      TrainingStep bad = training.start(1, 2, change), next = training.start(2);
+      CHECK_THROWS_WITH(bad.result(), ContainsSubstring(message));
+      CHECK(std::isfinite(next.result().loss));  // its own numbers are good
+      CHECK(values() == before);
+      CHECK(training.optimizer.steps() == 1);
+      training.start(3).result();
+      CHECK(values() != before);
+      CHECK(training.optimizer.steps() == 2);
+    }
+}
+
+#ifdef TAPEFORMER_CUDA_EMULATED
+TEST_CASE("cuda_training_step_waits_once_when_all_is_under_way") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const int64_t accumulate : {1, 3}) {
+      INFO(dtype << ", " << accumulate);
+      InTraining training(Device::cuda, dtype);
+      const size_t before = cuda_emulator::waits();
+      TrainingStep first = training.start(0, accumulate), second = training.start(1, accumulate);
+      CHECK(cuda_emulator::waits() == before);
+      const double loss = first.result().loss;
+      CHECK(cuda_emulator::waits() == before + 1);
+      CHECK(second.result().loss < loss + 0.5);
+      CHECK(cuda_emulator::waits() == before + 2);
+    }
 }
 #endif
+
+TEST_CASE("cuda_run_tells_of_every_step_in_order_as_one_on_the_cpu") {
+  const Stories stories;
+  struct Told {
+    std::vector<int64_t> steps, lines;  // the lines of the metrics: -step for an evaluation
+    std::vector<double> losses;
+  };
+  const auto told_on = [&](Device device) {
+    const TemporaryFolder folder;
+    GPT model(stories.config("layernorm"), 1);
+    convert(model, DType::f32, device);
+    TrainOptions options;
+    options.schedule = {.name = "constant", .lr = 1e-2, .warmup = 0, .steps = 8};
+    options.eval_every = 3;
+    options.eval_batches = 1;
+    options.out = folder.path;
+    Trainer trainer(model, *stories.corpus, options);
+    Told told;
+    TrainEvents events;
+    events.on_step = [&](int64_t step, const StepResult& result, double) {
+      told.steps.push_back(step);
+      told.losses.push_back(result.loss);
+    };
+    events.on_evaluation = [&](int64_t step, double) { CHECK(std::ssize(told.steps) == step); };
+    trainer.run(7, events);  // after which nothing is due
+    for (const Metrics& metrics : read_metrics(folder / "metrics.jsonl"))
+      told.lines.push_back(metrics.train_loss ? metrics.step : -metrics.step);
+    return told;
+  };
+  const Told cpu = told_on(Device::cpu), gpu = told_on(Device::cuda);
+  CHECK(gpu.steps == std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7});
+  CHECK(gpu.steps == cpu.steps);
+  CHECK(gpu.lines == std::vector<int64_t>{0, 1, 2, 3, -3, 4, 5, 6, -6, 7});
+  CHECK(gpu.lines == cpu.lines);
+  for (size_t i = 0; i < cpu.losses.size(); ++i)
+    CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4);
+}

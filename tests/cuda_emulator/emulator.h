@@ -21,7 +21,8 @@ struct Machine {
 };
 void pretend(const Machine& machine);
 
-/// How often host code has waited for a stream.
+/// How often host code has waited for what the device computes: for a stream, or for a copy to the
+/// host by the event behind it. The event of a copy to the device does not count.
 size_t waits();
 
 /// Puts host code on a stream that may use device memory: the fake libraries compute so.

@@ -24,11 +24,13 @@ using cuda_emulator::OpenMemory;
 struct CUstream_st {
   std::deque<std::function<void()>> work;
   size_t enqueued = 0, done = 0;
+  size_t last_download = 0;  // `enqueued` after it
 };
 
 struct CUevent_st {
   cudaStream_t stream = nullptr;
   size_t position = 0;  // what has to be done on the stream before the event has happened
+  bool behind_download = false;  // and nobody has waited for it yet
 };
 
 namespace {
@@ -223,6 +225,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     fault("cudaMemcpyAsync: device memory given as host memory");
   if (!to_device) std::memset(to, 0xff, bytes);
   put(stream, [=] { std::memcpy(to, from, bytes); });
+  if (!to_device) stream->last_download = stream->enqueued;
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
@@ -270,12 +273,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
   event->stream = checked(stream);
   event->position = stream->enqueued;
+  event->behind_download = event->position > 0 && event->position == stream->last_download;
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Lock lock(runtime().mutex);
   const OpenMemory open;
-  if (event->stream) drain(checked(event->stream), event->position);
+  if (!event->stream) return cudaSuccess;
+  runtime().waits += std::exchange(event->behind_download, false);
+  drain(checked(event->stream), event->position);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
