@@ -154,7 +154,7 @@ void bench_optimizer() {
     const Tensor traffic_p = p.clone(), traffic_m = m.clone(), traffic_v = v.clone();
     const kernels::AdamWStep step{1e-4, 0.9, 0.99, 1e-8, 0.1, 0.5, 0.5};
     const Comparison c =
-        compare([&] { kernels::adamw_step(p, g, factor, m, v, step); },
+        compare([&] { kernels::adamw_step(p, g, factor, m, v, step, Tensor{}); },
                 [&] {
                   adamw_traffic(traffic_p.data<float>(), g.data<float>(), traffic_m.data<float>(),
                                 traffic_v.data<float>(), n, num_threads());

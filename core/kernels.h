@@ -293,6 +293,8 @@ TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, co
 
 // ---------------------------------------------------------------- optimizer steps (wide)
 
+// `rounded` is optional: p in a 16-bit dtype, written in the same pass.
+
 /// Of gradients that are `scale` times too large:
 ///   norm [1] = sqrt(sum_of_squares) / scale;
 ///   factor [1] = min(1, max_norm / (norm + 1e-6)) / scale, 1 / scale when max_norm is 0.
@@ -312,14 +314,15 @@ struct AdamWStep {
 ///   p = p - lr ((m / correction1) / (sqrt(v / correction2) + epsilon) + weight_decay p).
 /// The decay is multiplied by lr too, as in PyTorch; in the paper only by the schedule's factor.
 TAPEFORMER_KERNEL(adamw_step, const Tensor& p, const Tensor& gradient, const Tensor& factor,
-                  const Tensor& m, const Tensor& v, const AdamWStep& step)
+                  const Tensor& m, const Tensor& v, const AdamWStep& step, const Tensor& rounded)
 /// SGD with momentum, g = factor * gradient + weight_decay p:
 ///   velocity = momentum velocity + g;
 ///   p = p - lr velocity.
 /// velocity is optional (momentum 0). This is PyTorch's form: Sutskever et al. 2013, eq. 1, have lr
 /// inside the velocity, which differs where lr changes.
 TAPEFORMER_KERNEL(sgd_step, const Tensor& p, const Tensor& gradient, const Tensor& factor,
-                  const Tensor& velocity, double lr, double momentum, double weight_decay)
+                  const Tensor& velocity, double lr, double momentum, double weight_decay,
+                  const Tensor& rounded)
 
 }  // namespace kernels
 }  // namespace tapeformer

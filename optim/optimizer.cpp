@@ -1,6 +1,5 @@
 #include "optim/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/kernels.h"
@@ -18,6 +17,10 @@ void visit_views(const std::string& prefix, const Parameters& parameters, const 
                  const std::function<void(const std::string&, const Tensor&)>& f) {
   for (const auto& [name, tensor, offset] : parameters.entries())
     f(prefix + name, flat.rows(offset, offset + tensor.numel()).view(tensor.shape()));
+}
+
+Tensor part_of(const Tensor& flat, int64_t begin, int64_t end) {
+  return flat.defined() ? flat.rows(begin, end) : Tensor{};
 }
 
 void check_fraction(const char* name, double value) {
@@ -55,17 +58,10 @@ void Optimizer::start_step(double lr, double max_norm, double gradient_scale,
   kernels::clip_factor(sum_of_squares_, losses, max_norm, gradient_scale, norm_, factor_);
   ++steps_;
   if (factor_.device() == Device::cpu && std::isnan(factor_.item())) return;
-  // In pieces, so that those of a 16-bit model are rounded while they are in cache.
-  constexpr int64_t piece = 1 << 18;
-  const auto update_range = [&](int64_t begin, int64_t end, bool decays) {
-    for (; begin < end; begin += piece) {
-      const int64_t stop = std::min(end, begin + piece);
-      update(begin, stop, factor_, lr, decays);
-      parameters_.round_weights(begin, stop);
-    }
-  };
-  update_range(0, parameters_.decaying(), true);
-  update_range(parameters_.decaying(), parameters_.size(), false);
+  const int64_t decaying = parameters_.decaying(), size = parameters_.size();
+  if (decaying > 0) update(0, decaying, factor_, lr, true);
+  if (decaying < size) update(decaying, size, factor_, lr, false);
+  if (!rounds()) parameters_.round_weights();
 }
 
 AdamW::AdamW(Parameters& parameters, const AdamWOptions& options)
@@ -91,7 +87,7 @@ void AdamW::update(int64_t begin, int64_t end, const Tensor& factor, double lr, 
                                 1 - std::pow(options_.beta2, t)};
   kernels::adamw_step(parameters_.values().rows(begin, end),
                       parameters_.gradients().rows(begin, end), factor, m_.rows(begin, end),
-                      v_.rows(begin, end), step);
+                      v_.rows(begin, end), step, part_of(parameters_.rounded(), begin, end));
 }
 
 void AdamW::visit_state(const std::function<void(const std::string&, const Tensor&)>& f) {
@@ -110,8 +106,8 @@ SGD::SGD(Parameters& parameters, const SGDOptions& options)
 
 void SGD::update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) {
   kernels::sgd_step(parameters_.values().rows(begin, end), parameters_.gradients().rows(begin, end),
-                    factor, velocity_.defined() ? velocity_.rows(begin, end) : Tensor{}, lr,
-                    options_.momentum, decays ? options_.weight_decay : 0);
+                    factor, part_of(velocity_, begin, end), lr, options_.momentum,
+                    decays ? options_.weight_decay : 0, part_of(parameters_.rounded(), begin, end));
 }
 
 void SGD::visit_state(const std::function<void(const std::string&, const Tensor&)>& f) {

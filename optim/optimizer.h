@@ -39,6 +39,8 @@ class Optimizer {
   /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients. On a GPU
   /// it may be NaN, and then nothing may change.
   virtual void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) = 0;
+  /// Whether update() writes Parameters::rounded() too; if not, it is written afterwards.
+  virtual bool rounds() const { return false; }
   Parameters& parameters_;
   int64_t steps_ = 0;
 
@@ -58,6 +60,7 @@ class AdamW : public Optimizer {
 
  private:
   void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) override;
+  bool rounds() const override { return true; }
   AdamWOptions options_;
   Tensor m_, v_;
 };
@@ -76,6 +79,7 @@ class SGD : public Optimizer {
 
  private:
   void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) override;
+  bool rounds() const override { return true; }
   SGDOptions options_;
   Tensor velocity_;
 };

@@ -92,8 +92,8 @@ const Tensor& Parameters::gradients() const {
   return gradients_;
 }
 
-void Parameters::round_weights(int64_t begin, int64_t end) {
-  if (rounded_.defined()) rounded_.rows(begin, end).copy_from(values_.rows(begin, end));
+void Parameters::round_weights() {
+  if (rounded_.defined()) rounded_.copy_from(values_);
 }
 
 void Parameters::visit(Visitor& visitor) {

@@ -45,17 +45,18 @@ class Parameters : public Module {
 
   /// Marks every gradient unwritten; nothing is filled.
   void zero_gradients();
-  /// Rounds elements [begin, end) of values(), or all, to the weights of a 16-bit model: to be
-  /// called when they have changed. Optimizer::step() does.
-  void round_weights(int64_t begin, int64_t end);
-  void round_weights() { round_weights(0, size()); }
+  /// [n], the weights of a 16-bit model; undefined of another one.
+  const Tensor& rounded() const { return rounded_; }
+  /// Rounds values() to the weights of a 16-bit model: to be called when they have changed.
+  /// An optimizer's step does.
+  void round_weights();
   void visit(Visitor& visitor) override;
 
  private:
   std::vector<NamedTensor> tensors_;  // the model's, buffers too, in the order of the visit
   std::vector<Entry> entries_;
   Tensor values_, gradients_;
-  Tensor rounded_;  // [n], of a 16-bit model: its weights lie here, and otherwise in values_
+  Tensor rounded_;  // where the weights of a 16-bit model lie; otherwise they lie in values_
   int64_t decaying_ = 0;
 };
 

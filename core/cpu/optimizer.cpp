@@ -1,5 +1,5 @@
 // Optimizer steps over flat buffers: each reads and writes every number once, so they run at the
-// speed of memory.
+// speed of memory. What is rounded to 16 bits is so while a piece lies in the cache.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,19 @@ using namespace tapeformer::cpu;
 
 namespace {
 constexpr int64_t grain = 8192;
+
+// Elements [begin, end) of `rounded`, where there is one.
+template <class T>
+void round_piece(const T* p, const Tensor& rounded, int64_t begin, int64_t end) {
+  if (!rounded.defined()) return;
+  dispatch_floating("round", rounded.dtype(), [&](auto zero) {
+    using To = decltype(zero);
+    To* to = rounded.data<To>();
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = p[i];
+  });
 }
+}  // namespace
 
 void clip_factor(const Tensor& sum_of_squares, const Tensor& losses, double max_norm, double scale,
                  const Tensor& norm, const Tensor& factor) {
@@ -29,7 +41,7 @@ void clip_factor(const Tensor& sum_of_squares, const Tensor& losses, double max_
 // Written with one division and one square root: m / c1 / (sqrt(v / c2) + epsilon) is
 // (m / c1) / (sqrt(v) / sqrt(c2) + epsilon).
 void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& m,
-                const Tensor& v, const AdamWStep& step) {
+                const Tensor& v, const AdamWStep& step, const Tensor& rounded) {
   dispatch_wide("adamw", p.dtype(), [&](auto type) {
     using T = decltype(type);
     T *p_data = p.data<T>(), *m_data = m.data<T>(), *v_data = v.data<T>();
@@ -40,7 +52,7 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
     const T rest1 = T(1 - step.beta1), rest2 = T(1 - step.beta2);
     const T keep = T(1 - step.lr * step.weight_decay), rate = T(step.lr / step.correction1);
     const T root_scale = T(1 / std::sqrt(step.correction2));
-    parallel_pieces(p.numel(), grain, 1, [=](int64_t begin, int64_t end) {
+    parallel_pieces(p.numel(), grain, 1, [=, &rounded](int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
         const T g = scale * g_data[i];
@@ -50,19 +62,20 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
         v_data[i] = v_new;
         p_data[i] = keep * p_data[i] - rate * m_new / (std::sqrt(v_new) * root_scale + epsilon);
       }
+      round_piece(p_data, rounded, begin, end);
     });
   });
 }
 
 void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& velocity,
-              double lr, double momentum, double weight_decay) {
+              double lr, double momentum, double weight_decay, const Tensor& rounded) {
   dispatch_wide("sgd", p.dtype(), [&](auto type) {
     using T = decltype(type);
     T *p_data = p.data<T>(), *velocity_data = optional_data<T>(velocity);
     const T* g_data = gradient.data<T>();
     const T scale = T(factor.item()), rate = T(lr), keep = T(momentum), decay = T(weight_decay);
     if (std::isnan(scale)) return;
-    parallel_pieces(p.numel(), grain, 1, [=](int64_t begin, int64_t end) {
+    parallel_pieces(p.numel(), grain, 1, [=, &rounded](int64_t begin, int64_t end) {
       if (velocity_data) {
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) {
@@ -76,6 +89,7 @@ void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, con
         for (int64_t i = begin; i < end; ++i)
           p_data[i] -= rate * (scale * g_data[i] + decay * p_data[i]);
       }
+      round_piece(p_data, rounded, begin, end);
     });
   });
 }

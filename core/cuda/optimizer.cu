@@ -29,6 +29,7 @@ struct AdamW : Each {
   In gradient, factor;
   float *m, *v;
   float beta1, beta2, rest1, rest2, epsilon, keep, rate, root_scale;
+  Out rounded;
   __device__ void operator()(size_t i) const {
     const float scale = factor.read(0);
     if (std::isnan(scale)) return;
@@ -36,7 +37,9 @@ struct AdamW : Each {
     const float m_new = beta1 * m[i] + rest1 * g, v_new = beta2 * v[i] + rest2 * (g * g);
     m[i] = m_new;
     v[i] = v_new;
-    p[i] = keep * p[i] - rate * m_new / (sqrtf(v_new) * root_scale + epsilon);
+    const float p_new = keep * p[i] - rate * m_new / (sqrtf(v_new) * root_scale + epsilon);
+    p[i] = p_new;
+    if (rounded.data) rounded.write(i, p_new);
   }
 };
 
@@ -45,12 +48,15 @@ struct Sgd : Each {
   In gradient, factor;
   float* velocity;
   float rate, momentum, decay;
+  Out rounded;
   __device__ void operator()(size_t i) const {
     const float scale = factor.read(0);
     if (std::isnan(scale)) return;
     float g = scale * gradient.read(i) + decay * p[i];
     if (velocity) velocity[i] = g = momentum * velocity[i] + g;
-    p[i] -= rate * g;
+    const float p_new = p[i] - rate * g;
+    p[i] = p_new;
+    if (rounded.data) rounded.write(i, p_new);
   }
 };
 
@@ -74,7 +80,7 @@ void clip_factor(const Tensor& sum_of_squares, const Tensor& losses, double max_
 }
 
 void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& m,
-                const Tensor& v, const AdamWStep& step) {
+                const Tensor& v, const AdamWStep& step, const Tensor& rounded) {
   check_master("adamw", p);
   const auto f = [](double x) { return static_cast<float>(x); };
   each(p.numel(), AdamW{{},
@@ -90,11 +96,12 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
                         f(step.epsilon),
                         f(1 - step.lr * step.weight_decay),
                         f(step.lr / step.correction1),
-                        f(1 / std::sqrt(step.correction2))});
+                        f(1 / std::sqrt(step.correction2)),
+                        rounded});
 }
 
 void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& velocity,
-              double lr, double momentum, double weight_decay) {
+              double lr, double momentum, double weight_decay, const Tensor& rounded) {
   check_master("sgd", p);
   each(p.numel(), Sgd{{},
                       out<float>(p),
@@ -103,7 +110,8 @@ void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, con
                       out<float>(velocity),
                       static_cast<float>(lr),
                       static_cast<float>(momentum),
-                      static_cast<float>(weight_decay)});
+                      static_cast<float>(weight_decay),
+                      rounded});
 }
 
 }  // namespace tapeformer::kernels::cuda

@@ -214,17 +214,18 @@ TEST_CASE("cuda_optimizer_steps") {
     to.copy_from(from);
     return to;
   };
-  const Result f32(Shape{n}, DType::f32);
+  const Result f32(Shape{n}, DType::f32), rounded(Shape{n}, false);
   const kernels::AdamWStep step{1e-2, 0.9, 0.99, 1e-8, 0.1, 0.3, 0.05};
-  check_kernel("adamw", arguments, {f32, f32, f32}, [&](const Inputs& in, const Outputs& out) {
-    kernels::adamw_step(state(in[0], out[0].tensor), in[1], in[2], state(in[3], out[1].tensor),
-                        state(in[4], out[2].tensor), step);
-  });
+  check_kernel(
+      "adamw", arguments, {f32, f32, f32, rounded}, [&](const Inputs& in, const Outputs& out) {
+        kernels::adamw_step(state(in[0], out[0].tensor), in[1], in[2], state(in[3], out[1].tensor),
+                            state(in[4], out[2].tensor), step, out[3].tensor);
+      });
   for (const double momentum : {0.0, 0.9})
-    check_kernel("sgd", arguments, {f32, f32}, [&](const Inputs& in, const Outputs& out) {
+    check_kernel("sgd", arguments, {f32, f32, rounded}, [&](const Inputs& in, const Outputs& out) {
       const Tensor velocity = state(in[3], out[1].tensor);
       kernels::sgd_step(state(in[0], out[0].tensor), in[1], in[2],
-                        momentum > 0 ? velocity : Tensor{}, 0.1, momentum, 0.01);
+                        momentum > 0 ? velocity : Tensor{}, 0.1, momentum, 0.01, out[2].tensor);
     });
 }
 
@@ -234,9 +235,11 @@ TEST_CASE("cuda_optimizer_steps_change_nothing_where_the_factor_is_nan") {
     INFO(device);
     const auto ones = [&] { return Tensor::full({37}, 1, DType::f32, device); };
     const Tensor p = ones(), m = ones(), v = ones(), nan = Tensor::full({1}, NAN).to(device);
-    kernels::adamw_step(p, ones(), nan, m, v, step);
-    kernels::sgd_step(p, ones(), nan, m, 0.1, 0.9, 0.01);
-    kernels::sgd_step(p, ones(), nan, Tensor{}, 0.1, 0, 0.01);
+    const Tensor rounded = Tensor::full({37}, 1, DType::bf16, device);
+    kernels::adamw_step(p, ones(), nan, m, v, step, rounded);
+    kernels::sgd_step(p, ones(), nan, m, 0.1, 0.9, 0.01, rounded);
+    kernels::sgd_step(p, ones(), nan, Tensor{}, 0.1, 0, 0.01, rounded);
     for (const Tensor& x : {p, m, v}) CHECK(x.to_vector<float>() == std::vector<float>(37, 1));
+    CHECK(rounded.to_vector<bf16>() == std::vector<bf16>(37, bf16(1)));
   }
 }
