@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "bench/training.h"
 #include "core/kernels.h"
@@ -123,6 +124,24 @@ void print_operations(Training& training, const Setting& setting, Device device,
               100 * (rest - update) / profile.step_ms());
 }
 
+/// Milliseconds of each step, for so long and at least five. As in a run, a step's result is read when
+/// the next one is under way: so this is the time from result to result.
+std::vector<double> time_steps(Training& training, double seconds) {
+  constexpr size_t warm_up = 3, fewest = 5;
+  std::vector<double> steps;
+  std::optional<TrainingStep> under_way(training.start_step());
+  const auto start = Clock::now();
+  while (steps.size() < warm_up + fewest || milliseconds_since(start) < 1000 * seconds)
+    steps.push_back(milliseconds([&] {
+      TrainingStep next = training.start_step();
+      under_way->result();
+      under_way.emplace(std::move(next));
+    }));
+  under_way->result();
+  steps.erase(steps.begin(), steps.begin() + warm_up);
+  return steps;
+}
+
 void run(const Options& options) {
   Setting setting = options.setting == gpt2.name ? gpt2 : find_setting(options.setting);
   const DType dtype = find_dtype(options.dtype);
@@ -134,12 +153,7 @@ void run(const Options& options) {
         options.seconds);
   const Limits limits = measure_limits(device, dtype);
   Training training(setting, "layernorm", dtype, device);
-  for (int i = 0; i < 3; ++i) training.step();
-  std::vector<double> steps;
-  const auto start = Clock::now();
-  while (steps.size() < 5 || milliseconds_since(start) < 1000 * options.seconds)
-    steps.push_back(training.step().step);
-
+  const std::vector<double> steps = time_steps(training, options.seconds);
   const double step = median(steps), flops = flops_of(setting);
   const double share = flops / step / limits.flops_per_ms;
   std::printf(

@@ -39,23 +39,32 @@ def measure(torch, options):
     tokens = torch.randint(0, options.vocabulary, (options.batch, options.context + 1), device=device)
     tokens, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
-    def step():
-        start = time.perf_counter()
+    def start_step():
+        """Gives the device a step, and returns what waits for it."""
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype=torch.bfloat16):
             loss = run(tokens, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return 1000 * (time.perf_counter() - start)
+        if device.type != "cuda":
+            return lambda: None
+        done = torch.cuda.Event()
+        done.record()
+        return done.synchronize
 
     for _ in range(10 if device.type == "cuda" else 1):
-        step()
-    steps, end = [], time.perf_counter() + options.seconds
-    while len(steps) < 5 or time.perf_counter() < end:
-        steps.append(step())
+        wait = start_step()
+    wait()
+    # As in bench_gpu, a step is waited for when the next one is under way.
+    wait, steps, now = start_step(), [], time.perf_counter()
+    end = now + options.seconds
+    while len(steps) < 5 or now < end:
+        wait_for_next = start_step()
+        wait()
+        wait, before, now = wait_for_next, now, time.perf_counter()
+        steps.append(1000 * (now - before))
+    wait()
     return statistics.median(steps)
 
 

@@ -9,6 +9,7 @@
 #include "layers/gpt.h"
 #include "optim/optimizer.h"
 #include "train/operation_profile.h"
+#include "train/training_step.h"
 
 namespace tapeformer::bench {
 
@@ -50,6 +51,16 @@ class Training {
     return times;
   }
 
+  /// The same step as a run takes it, which waits for none of it (training_step.h).
+  TrainingStep start_step() {
+    const Tensor tokens = draw_tokens(), targets = draw_tokens();
+    const auto loss = [this, tokens, targets] {
+      return model_.loss(tokens, targets, {.training = true});
+    };
+    return TrainingStep(model_, parameters_, optimizer_, {{tokens.numel(), loss}}, steps_++, 1e-4,
+                        1.0, 1);
+  }
+
   /// A step as step()'s, for the profile.
   void profile_step(OperationProfile& profile) {
     const Tensor tokens = draw_tokens(), targets = draw_tokens();
@@ -89,6 +100,7 @@ class Training {
   Parameters parameters_;
   AdamW optimizer_;
   Generator random_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace tapeformer::bench
