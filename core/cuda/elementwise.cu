@@ -1,5 +1,6 @@
 // Element-wise kernels of one tensor: filling, copying, functions and their gradients.
 #include "core/cuda/activation.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -13,43 +14,70 @@ struct Fill : Each {
   __device__ void operator()(size_t i) const { x[i] = value; }
 };
 
+template <class To, class From>
+__device__ To cast(From x) {
+  if constexpr (std::is_same_v<From, To>)
+    return x;
+  else if constexpr (std::is_same_v<To, int32_t>)
+    return static_cast<int32_t>(to_float(x));
+  else
+    return from_float<To>(to_float(x));
+}
+
 template <class From, class To>
-struct Copy : Each {
+struct Copy : EachPack {
   const From* x;
   To* y;
-  __device__ void operator()(size_t i) const {
-    if constexpr (std::is_same_v<From, To>)
-      y[i] = x[i];
-    else if constexpr (std::is_same_v<To, int32_t>)
-      y[i] = static_cast<int32_t>(to_float(x[i]));
-    else
-      y[i] = from_float<To>(to_float(x[i]));
+  template <int n>
+  __device__ void run(size_t i) const {
+    const auto from = *reinterpret_cast<const Pack<From, n>*>(x + i);
+    Pack<To, n> to;
+#pragma unroll
+    for (int k = 0; k < n; ++k) to.at[k] = cast<To>(from.at[k]);
+    *reinterpret_cast<Pack<To, n>*>(y + i) = to;
   }
 };
 
 template <class T>
-struct Affine : Each {
+struct Affine : EachPack {
   const T* x;
   float scale, shift;
   Out y;
-  __device__ void operator()(size_t i) const { y.write(i, scale * to_float(x[i]) + shift); }
+  template <int n>
+  __device__ void run(size_t i) const {
+    float values[n];
+    read(x + i, values);
+    for (float& value : values) value = scale * value + shift;
+    write(y, i, values);
+  }
 };
 
 template <class T>
-struct UnaryForward : Each {
+struct UnaryForward : EachPack {
   const T* x;
   T* y;
   Unary f;
-  __device__ void operator()(size_t i) const { y[i] = from_float<T>(value_of(f, to_float(x[i]))); }
+  template <int n>
+  __device__ void run(size_t i) const {
+    float values[n];
+    read(x + i, values);
+    for (float& value : values) value = value_of(f, value);
+    write(y + i, values);
+  }
 };
 
 template <class T>
-struct UnaryBackward : Each {
+struct UnaryBackward : EachPack {
   const T *dy, *kept;
   Unary f;
   Out dx;
-  __device__ void operator()(size_t i) const {
-    dx.write(i, to_float(dy[i]) * derivative_of(f, to_float(kept[i])));
+  template <int n>
+  __device__ void run(size_t i) const {
+    float slopes[n], values[n];
+    read(dy + i, slopes);
+    read(kept + i, values);
+    for (int k = 0; k < n; ++k) slopes[k] *= derivative_of(f, values[k]);
+    write(dx, i, slopes);
   }
 };
 
@@ -116,7 +144,8 @@ void copy(const Tensor& x, const Tensor& y) {
     dispatch_number("copy", y.dtype(), [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      each(x.numel(), Copy<From, To>{{}, in<From>(x), out<To>(y)});
+      constexpr int n = std::min(pack_of<From>, pack_of<To>);
+      each_pack<n>(x.numel(), Copy<From, To>{{}, in<From>(x), out<To>(y)}, {x.raw(), y.raw()});
     });
   });
 }
@@ -124,15 +153,17 @@ void copy(const Tensor& x, const Tensor& y) {
 void affine(const Tensor& x, double scale, double shift, const Destination& y) {
   dispatch("affine", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(),
-         Affine<T>{{}, in<T>(x), static_cast<float>(scale), static_cast<float>(shift), y});
+    each_pack<pack_of<T>>(
+        x.numel(), Affine<T>{{}, in<T>(x), static_cast<float>(scale), static_cast<float>(shift), y},
+        {x.raw(), y.tensor.raw()});
   });
 }
 
 void unary_forward(const Tensor& x, const Tensor& y, Unary f) {
   dispatch("unary", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(), UnaryForward<T>{{}, in<T>(x), out<T>(y), f});
+    each_pack<pack_of<T>>(x.numel(), UnaryForward<T>{{}, in<T>(x), out<T>(y), f},
+                          {x.raw(), y.raw()});
   });
 }
 
@@ -141,7 +172,8 @@ void unary_backward(const Tensor& dy, const Tensor& x, const Tensor& y, Unary f,
   dispatch("unary", dy.dtype(), [&](auto type) {
     using T = decltype(type);
     const Tensor& kept = derivative_reads_output(f) ? y : x;
-    each(dy.numel(), UnaryBackward<T>{{}, in<T>(dy), in<T>(kept), f, dx});
+    each_pack<pack_of<T>>(dy.numel(), UnaryBackward<T>{{}, in<T>(dy), in<T>(kept), f, dx},
+                          {dy.raw(), kept.raw(), dx.tensor.raw()});
   });
 }
 

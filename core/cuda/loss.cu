@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(count_threads)
 // maximum, and corrects the sum so far when it grows; dlogits may be logits itself.
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V,
+    cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,
                          int32_t ignore_index, float smoothing, Out losses, Out dlogits) {
   const size_t n = blockIdx.x;
   const T* x = logits + n * V;
@@ -31,15 +31,18 @@ __global__ void __launch_bounds__(threads)
   const bool counts = target != ignore_index;
   float largest = -INFINITY, Z = 0, total = 0;
   if (counts)
-    for (size_t v = threadIdx.x; v < V; v += threads) {
-      const float value = to_float(x[v]);
-      if (value > largest) {
-        Z *= expf(largest - value);
-        largest = value;
+    for_each_in_row<threads, pack_of<T>>(V, wide, [&](auto pack, size_t v) {
+      float values[pack];
+      read(x + v, values);
+      for (const float value : values) {
+        if (value > largest) {
+          Z *= expf(largest - value);
+          largest = value;
+        }
+        Z += expf(value - largest);
+        total += value;
       }
-      Z += expf(value - largest);
-      total += value;
-    }
+    });
   const float row_largest = block_max<threads>(largest);
   Z = block_sum<threads>(largest == -INFINITY ? Z : Z * expf(largest - row_largest));
   total = block_sum<threads>(total);
@@ -52,11 +55,15 @@ __global__ void __launch_bounds__(threads)
   if (!dlogits.data) return;
   __syncthreads();  // the loss has read x[target], which may be overwritten now
   const float share = 1 / count.read(0), scale = share / Z, uniform = smoothing / V * share;
-  for (size_t v = threadIdx.x; v < V; v += threads) {
-    float slope = counts ? expf(to_float(x[v]) - row_largest) * scale - uniform : 0;
-    if (counts && static_cast<int32_t>(v) == target) slope -= (1 - smoothing) * share;
-    dlogits.write(n * V + v, slope);
-  }
+  for_each_in_row<threads, pack_of<T>>(V, wide, [&](auto pack, size_t v) {
+    float slopes[pack];
+    read(x + v, slopes);
+    for (int k = 0; k < pack; ++k) {
+      slopes[k] = counts ? expf(slopes[k] - row_largest) * scale - uniform : 0;
+      if (counts && static_cast<int32_t>(v) + k == target) slopes[k] -= (1 - smoothing) * share;
+    }
+    write(dlogits, n * V + v, slopes);
+  });
 }
 
 }  // namespace
@@ -76,8 +83,9 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& co
     const auto run = [&](auto threads) {
       launch<cross_entropy_kernel<decltype(threads)::value, T>>(
           static_cast<unsigned>(N), decltype(threads)::value, 0, stream(), in<T>(logits),
-          in<int32_t>(targets), In(count), static_cast<size_t>(V), ignore_index,
-          static_cast<float>(smoothing), Out(losses), Out(Destination{dlogits}));
+          in<int32_t>(targets), In(count), static_cast<size_t>(V),
+          wide_rows<T>(V, {logits, dlogits}), ignore_index, static_cast<float>(smoothing),
+          Out(losses), Out(Destination{dlogits}));
     };
     if (V <= 1024) return run(std::integral_constant<unsigned, 32>{});
     run(std::integral_constant<unsigned, 512>{});

@@ -11,6 +11,7 @@ template <class T>
 struct Forward {
   size_t rows;
   int channels;
+  bool wide;  // rows are whole packs
   const T *x, *residual, *gamma, *beta;
   float alpha, epsilon;
   T *sum, *y;
@@ -20,34 +21,50 @@ struct Forward {
 // One group of threads for each row; the formulas stand in kernels.h.
 template <bool centred, class Row, class T>
 __global__ void __launch_bounds__(Row::block) norm_forward_kernel(Forward<T> a) {
-  const size_t n = Row::first_row();
-  if (n >= a.rows) return;  // a whole warp, and warps do not wait for each other here
-  const size_t at = n * a.channels;
+  constexpr int n = pack_of<T>;
+  const size_t row = Row::first_row();
+  if (row >= a.rows) return;  // a whole warp, and warps do not wait for each other here
+  const int C = a.channels;
+  const size_t at = row * C;
   float s[Row::items];
   float total = 0;
-  Row::for_each(a.channels, [&](int k, int i) {
-    s[k] = to_float(a.x[at + i]);
+  Row::template for_each<n>(C, [&](int k, int i) {
+    const Run run{i, C, a.wide};
+    float x[n], residual[n];
+    read_run(a.x + at, run, x);
     if (a.residual) {
-      const T sum = from_float<T>(a.alpha * to_float(a.residual[at + i]) + s[k]);
-      if (a.sum) a.sum[at + i] = sum;
-      s[k] = to_float(sum);  // what backward will read
+      read_run(a.residual + at, run, residual);
+      for (int j = 0; j < n; ++j)  // rounded: what backward will read
+        x[j] = to_float(from_float<T>(a.alpha * residual[j] + x[j]));
+      if (a.sum) write_run(a.sum + at, run, x);
     }
-    total += s[k];
+    for (int j = 0; j < n; ++j) total += s[k + j] = x[j];
   });
-  const float share = 1.0f / a.channels;
+  const float share = 1.0f / C;
   const float mu = centred ? Row::sum(total) * share : 0;
   total = 0;
-  Row::for_each(a.channels, [&](int k, int) { total += (s[k] - mu) * (s[k] - mu); });
+  Row::template for_each<n>(C, [&](int k, int i) {
+    for (int j = 0; j < n; ++j)
+      if (i + j < C) total += (s[k + j] - mu) * (s[k + j] - mu);
+  });
   const float r = 1 / sqrtf(Row::sum(total) * share + a.epsilon);
-  Row::for_each(a.channels, [&](int k, int i) {
-    float y = (s[k] - mu) * r;
-    if (a.gamma) y *= to_float(a.gamma[i]);
-    if (a.beta) y += to_float(a.beta[i]);
-    a.y[at + i] = from_float<T>(y);
+  Row::template for_each<n>(C, [&](int k, int i) {
+    const Run run{i, C, a.wide};
+    float y[n], parameter[n];
+    for (int j = 0; j < n; ++j) y[j] = (s[k + j] - mu) * r;
+    if (a.gamma) {
+      read_run(a.gamma, run, parameter);
+      for (int j = 0; j < n; ++j) y[j] *= parameter[j];
+    }
+    if (a.beta) {
+      read_run(a.beta, run, parameter);
+      for (int j = 0; j < n; ++j) y[j] += parameter[j];
+    }
+    write_run(a.y + at, run, y);
   });
   if (Row::thread() == 0) {
-    if (centred) a.mean[n] = mu;
-    a.rstd[n] = r;
+    if (centred) a.mean[row] = mu;
+    a.rstd[row] = r;
   }
 }
 
@@ -61,6 +78,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
     using T = decltype(type);
     const Forward<T> a{static_cast<size_t>(N),
                        static_cast<int>(C),
+                       wide_rows<T>(C, {x, residual, gamma, beta, sum, y}),
                        in<T>(x),
                        in<T>(residual),
                        in<T>(gamma),
@@ -83,6 +101,7 @@ template <class T>
 struct Backward {
   size_t rows, groups;
   int channels;
+  bool wide;
   const T *dy, *s, *gamma;
   const float *mean, *rstd;
   const T* dsum;
@@ -98,36 +117,54 @@ struct Backward {
 // all.
 template <bool centred, class Row, class T>
 __global__ void __launch_bounds__(Row::block, 1) norm_backward_kernel(Backward<T> a) {
+  constexpr int n = pack_of<T>;
+  const int C = a.channels;
   const size_t group = Row::first_row();
   if (group >= a.groups) return;
   float dgamma[Row::items] = {}, dbeta[Row::items] = {};
-  const float share = a.detached ? 0 : 1.0f / a.channels;
-  for (size_t n = group; n < a.rows; n += a.groups) {
-    const size_t at = n * a.channels;
-    const float mu = centred ? a.mean[n] : 0, r = a.rstd[n];
+  const float share = a.detached ? 0 : 1.0f / C;
+  for (size_t row = group; row < a.rows; row += a.groups) {
+    const size_t at = row * C;
+    const float mu = centred ? a.mean[row] : 0, r = a.rstd[row];
     float h[Row::items], xh[Row::items];
     float sum_h = 0, sum_hx = 0;
-    Row::for_each(a.channels, [&](int k, int i) {
-      const float dy = to_float(a.dy[at + i]);
-      h[k] = a.gamma ? dy * to_float(a.gamma[i]) : dy;
-      xh[k] = (to_float(a.s[at + i]) - mu) * r;
-      if constexpr (centred) sum_h += h[k];
-      sum_hx += h[k] * xh[k];
-      dgamma[k] += dy * xh[k];
-      if constexpr (centred) dbeta[k] += dy;
+    Row::template for_each<n>(C, [&](int k, int i) {
+      const Run run{i, C, a.wide};
+      float dy[n], s[n], gamma[n];
+      read_run(a.dy + at, run, dy);
+      read_run(a.s + at, run, s);
+      if (a.gamma) read_run(a.gamma, run, gamma);
+      for (int j = 0; j < n; ++j) {
+        h[k + j] = a.gamma ? dy[j] * gamma[j] : dy[j];
+        xh[k + j] = (s[j] - mu) * r;
+        if constexpr (centred) sum_h += h[k + j];
+        sum_hx += h[k + j] * xh[k + j];
+        dgamma[k + j] += dy[j] * xh[k + j];
+        if constexpr (centred) dbeta[k + j] += dy[j];
+      }
     });
     if (!a.ds) continue;
     const float mean_h = centred ? Row::sum(sum_h) * share : 0, mean_hx = Row::sum(sum_hx) * share;
-    Row::for_each(a.channels, [&](int k, int i) {
-      float ds = r * (h[k] - mean_h - xh[k] * mean_hx);
-      if (a.dsum) ds += to_float(a.dsum[at + i]);
-      if (a.accumulate) ds += to_float(a.ds[at + i]);
-      a.ds[at + i] = from_float<T>(ds);
+    Row::template for_each<n>(C, [&](int k, int i) {
+      const Run run{i, C, a.wide};
+      float ds[n], other[n];
+      for (int j = 0; j < n; ++j) ds[j] = r * (h[k + j] - mean_h - xh[k + j] * mean_hx);
+      if (a.dsum) {
+        read_run(a.dsum + at, run, other);
+        for (int j = 0; j < n; ++j) ds[j] += other[j];
+      }
+      if (a.accumulate) {
+        read_run(a.ds + at, run, other);
+        for (int j = 0; j < n; ++j) ds[j] += other[j];
+      }
+      write_run(a.ds + at, run, ds);
     });
   }
-  Row::for_each(a.channels, [&](int k, int i) {
-    if (a.dgamma) a.dgamma[group * a.channels + i] = dgamma[k];
-    if (centred && a.dbeta) a.dbeta[group * a.channels + i] = dbeta[k];
+  Row::template for_each<n>(C, [&](int k, int i) {
+    for (int j = 0; j < n && i + j < C; ++j) {
+      if (a.dgamma) a.dgamma[group * C + i + j] = dgamma[k + j];
+      if (centred && a.dbeta) a.dbeta[group * C + i + j] = dbeta[k + j];
+    }
   });
 }
 
@@ -147,6 +184,7 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
     const Backward<T> a{static_cast<size_t>(N),
                         static_cast<size_t>(groups),
                         static_cast<int>(C),
+                        wide_rows<T>(C, {dy, s, gamma, dsum, ds.tensor}),
                         in<T>(dy),
                         in<T>(s),
                         in<T>(gamma),

@@ -1,6 +1,6 @@
 // Optimizer steps over flat buffers: each reads and writes every number once. The clip factor is
 // read where another kernel has left it, so the host waits for nothing.
-#include "core/cuda/device.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -24,41 +24,60 @@ struct ClipFactor : Each {
 };
 
 // m / c1 / (sqrt(v / c2) + epsilon) is (m / c1) / (sqrt(v) / sqrt(c2) + epsilon).
-struct AdamW : Each {
+struct AdamW : EachPack {
   float* p;
-  In gradient, factor;
+  const float *gradient, *factor;
   float *m, *v;
   float beta1, beta2, rest1, rest2, epsilon, keep, rate, root_scale;
   Out rounded;
-  __device__ void operator()(size_t i) const {
-    const float scale = factor.read(0);
+  template <int n>
+  __device__ void run(size_t i) const {
+    const float scale = *factor;
     if (std::isnan(scale)) return;
-    const float g = scale * gradient.read(i);
-    const float m_new = beta1 * m[i] + rest1 * g, v_new = beta2 * v[i] + rest2 * (g * g);
-    m[i] = m_new;
-    v[i] = v_new;
-    const float p_new = keep * p[i] - rate * m_new / (sqrtf(v_new) * root_scale + epsilon);
-    p[i] = p_new;
-    if (rounded.data) rounded.write(i, p_new);
+    float g[n], p_new[n], m_new[n], v_new[n];
+    read(gradient + i, g);
+    read(p + i, p_new);
+    read(m + i, m_new);
+    read(v + i, v_new);
+    for (int k = 0; k < n; ++k) {
+      g[k] *= scale;
+      m_new[k] = beta1 * m_new[k] + rest1 * g[k];
+      v_new[k] = beta2 * v_new[k] + rest2 * (g[k] * g[k]);
+      p_new[k] = keep * p_new[k] - rate * m_new[k] / (sqrtf(v_new[k]) * root_scale + epsilon);
+    }
+    write(p + i, p_new);
+    write(m + i, m_new);
+    write(v + i, v_new);
+    if (rounded.data) write(rounded, i, p_new);
   }
 };
 
-struct Sgd : Each {
+struct Sgd : EachPack {
   float* p;
-  In gradient, factor;
+  const float *gradient, *factor;
   float* velocity;
   float rate, momentum, decay;
   Out rounded;
-  __device__ void operator()(size_t i) const {
-    const float scale = factor.read(0);
+  template <int n>
+  __device__ void run(size_t i) const {
+    const float scale = *factor;
     if (std::isnan(scale)) return;
-    float g = scale * gradient.read(i) + decay * p[i];
-    if (velocity) velocity[i] = g = momentum * velocity[i] + g;
-    const float p_new = p[i] - rate * g;
-    p[i] = p_new;
-    if (rounded.data) rounded.write(i, p_new);
+    float g[n], p_new[n], moved[n];
+    read(gradient + i, g);
+    read(p + i, p_new);
+    if (velocity) read(velocity + i, moved);
+    for (int k = 0; k < n; ++k) {
+      g[k] = scale * g[k] + decay * p_new[k];
+      if (velocity) g[k] = momentum * moved[k] + g[k];
+      p_new[k] -= rate * g[k];
+    }
+    if (velocity) write(velocity + i, g);
+    write(p + i, p_new);
+    if (rounded.data) write(rounded, i, p_new);
   }
 };
+
+const void* raw_of(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
 
 void check_master(const char* operation, const Tensor& p) {
   check(p.dtype() == DType::f32, operation, ": on a GPU the weights that are updated are f32, got ",
@@ -83,35 +102,39 @@ void adamw_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, c
                 const Tensor& v, const AdamWStep& step, const Tensor& rounded) {
   check_master("adamw", p);
   const auto f = [](double x) { return static_cast<float>(x); };
-  each(p.numel(), AdamW{{},
-                        out<float>(p),
-                        gradient,
-                        factor,
-                        out<float>(m),
-                        out<float>(v),
-                        f(step.beta1),
-                        f(step.beta2),
-                        f(1 - step.beta1),
-                        f(1 - step.beta2),
-                        f(step.epsilon),
-                        f(1 - step.lr * step.weight_decay),
-                        f(step.lr / step.correction1),
-                        f(1 / std::sqrt(step.correction2)),
-                        rounded});
+  each_pack<pack_of<float>>(p.numel(),
+                            AdamW{{},
+                                  out<float>(p),
+                                  in<float>(gradient),
+                                  in<float>(factor),
+                                  out<float>(m),
+                                  out<float>(v),
+                                  f(step.beta1),
+                                  f(step.beta2),
+                                  f(1 - step.beta1),
+                                  f(1 - step.beta2),
+                                  f(step.epsilon),
+                                  f(1 - step.lr * step.weight_decay),
+                                  f(step.lr / step.correction1),
+                                  f(1 / std::sqrt(step.correction2)),
+                                  rounded},
+                            {p.raw(), gradient.raw(), m.raw(), v.raw(), raw_of(rounded)});
 }
 
 void sgd_step(const Tensor& p, const Tensor& gradient, const Tensor& factor, const Tensor& velocity,
               double lr, double momentum, double weight_decay, const Tensor& rounded) {
   check_master("sgd", p);
-  each(p.numel(), Sgd{{},
-                      out<float>(p),
-                      gradient,
-                      factor,
-                      out<float>(velocity),
-                      static_cast<float>(lr),
-                      static_cast<float>(momentum),
-                      static_cast<float>(weight_decay),
-                      rounded});
+  each_pack<pack_of<float>>(p.numel(),
+                            Sgd{{},
+                                out<float>(p),
+                                in<float>(gradient),
+                                in<float>(factor),
+                                out<float>(velocity),
+                                static_cast<float>(lr),
+                                static_cast<float>(momentum),
+                                static_cast<float>(weight_decay),
+                                rounded},
+                            {p.raw(), gradient.raw(), raw_of(velocity), raw_of(rounded)});
 }
 
 }  // namespace tapeformer::kernels::cuda

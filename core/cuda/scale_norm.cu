@@ -8,19 +8,28 @@ using namespace tapeformer::cuda;
 
 template <class Row, class T>
 __global__ void __launch_bounds__(Row::block)
-    scale_norm_forward_kernel(const T* x, size_t rows, int C, In g, float smallest, T* y,
+    scale_norm_forward_kernel(const T* x, size_t rows, int C, bool wide, In g, float smallest, T* y,
                               Out rnorm) {
-  const size_t n = Row::first_row();
-  if (n >= rows) return;  // a whole warp, and warps do not wait for each other here
+  constexpr int n = pack_of<T>;
+  const size_t row = Row::first_row();
+  if (row >= rows) return;  // a whole warp, and warps do not wait for each other here
   float s[Row::items];
   float square = 0;
-  Row::for_each(C, [&](int k, int i) {
-    s[k] = to_float(x[n * C + i]);
-    square += s[k] * s[k];
+  Row::template for_each<n>(C, [&](int k, int i) {
+    float values[n];
+    read_run(x + row * C, {i, C, wide}, values);
+    for (int j = 0; j < n; ++j) {
+      s[k + j] = values[j];
+      square += values[j] * values[j];
+    }
   });
   const float r = 1 / fmaxf(sqrtf(Row::sum(square)), smallest), gain = g.read(0);
-  Row::for_each(C, [&](int k, int i) { y[n * C + i] = from_float<T>(gain * (s[k] * r)); });
-  if (Row::thread() == 0) rnorm.write(n, r);
+  Row::template for_each<n>(C, [&](int k, int i) {
+    float values[n];
+    for (int j = 0; j < n; ++j) values[j] = gain * (s[k + j] * r);
+    write_run(y + row * C, {i, C, wide}, values);
+  });
+  if (Row::thread() == 0) rnorm.write(row, r);
 }
 
 // y = g u with u = x / |x|: du = (dx - u (u . dx)) / |x|, which turns dy into
@@ -28,23 +37,34 @@ __global__ void __launch_bounds__(Row::block)
 // Where |x| < epsilon the divisor is constant, so the second term is missing.
 template <class Row, class T>
 __global__ void __launch_bounds__(Row::block)
-    scale_norm_backward_kernel(const T* dy, const T* x, size_t rows, int C, In g, float largest,
-                               In rnorm, Out dx, float* along_rows) {
-  const size_t n = Row::first_row();
-  if (n >= rows) return;
+    scale_norm_backward_kernel(const T* dy, const T* x, size_t rows, int C, bool wide, In g,
+                               float largest, In rnorm, T* dx, bool accumulate, float* along_rows) {
+  constexpr int n = pack_of<T>;
+  const size_t row = Row::first_row();
+  if (row >= rows) return;
   float s[Row::items], d[Row::items];
   float along = 0;
-  Row::for_each(C, [&](int k, int i) {
-    s[k] = to_float(x[n * C + i]);
-    d[k] = to_float(dy[n * C + i]);
-    along += s[k] * d[k];
+  Row::template for_each<n>(C, [&](int k, int i) {
+    float values[n], slopes[n];
+    read_run(x + row * C, {i, C, wide}, values);
+    read_run(dy + row * C, {i, C, wide}, slopes);
+    for (int j = 0; j < n; ++j) {
+      s[k + j] = values[j];
+      d[k + j] = slopes[j];
+      along += values[j] * slopes[j];
+    }
   });
-  const float r = rnorm.read(n);
+  const float r = rnorm.read(row);
   along = r * Row::sum(along);
-  if (Row::thread() == 0) along_rows[n] = along;
-  if (!dx.data) return;
+  if (Row::thread() == 0) along_rows[row] = along;
+  if (!dx) return;
   const float factor = g.read(0) * r, back = r < largest ? along * r : 0;
-  Row::for_each(C, [&](int k, int i) { dx.write(n * C + i, factor * (d[k] - s[k] * back)); });
+  Row::template for_each<n>(C, [&](int k, int i) {
+    float sum[n] = {};
+    if (accumulate) read_run(dx + row * C, {i, C, wide}, sum);
+    for (int j = 0; j < n; ++j) sum[j] += factor * (d[k + j] - s[k + j] * back);
+    write_run(dx + row * C, {i, C, wide}, sum);
+  });
 }
 
 }  // namespace
@@ -57,9 +77,10 @@ void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const 
     using T = decltype(type);
     dispatch_row("scale_norm", C, [&](auto layout) {
       using Row = decltype(layout);
-      launch<scale_norm_forward_kernel<Row, T>>(
-          blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(x), static_cast<size_t>(N),
-          static_cast<int>(C), In(g), static_cast<float>(epsilon), out<T>(y), Out(rnorm));
+      launch<scale_norm_forward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block, 0, stream(),
+                                                in<T>(x), static_cast<size_t>(N),
+                                                static_cast<int>(C), wide_rows<T>(C, {x, y}), In(g),
+                                                static_cast<float>(epsilon), out<T>(y), Out(rnorm));
     });
   });
 }
@@ -75,8 +96,9 @@ void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, dou
       using Row = decltype(layout);
       launch<scale_norm_backward_kernel<Row, T>>(
           blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(dy), in<T>(x),
-          static_cast<size_t>(N), static_cast<int>(C), In(g), static_cast<float>(1 / epsilon),
-          In(rnorm), Out(dx), out<float>(along));
+          static_cast<size_t>(N), static_cast<int>(C), wide_rows<T>(C, {dy, x, dx.tensor}), In(g),
+          static_cast<float>(1 / epsilon), In(rnorm), out<T>(dx.tensor), dx.accumulate,
+          out<float>(along));
     });
   });
   if (dg) sum_middle(along, 1, N, 1, 1, dg);

@@ -9,41 +9,60 @@ using namespace tapeformer::cuda;
 // One row for each block. Elements are read anew for each pass: the row lies in the cache.
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    softmax_forward_kernel(const T* x, size_t C, bool logarithm, T* y) {
+    softmax_forward_kernel(const T* x, size_t C, bool wide, bool logarithm, T* y) {
   x += blockIdx.x * C;
   y += blockIdx.x * C;
   float largest = -INFINITY, sum = 0;
-  for (size_t i = threadIdx.x; i < C; i += threads) largest = fmaxf(largest, to_float(x[i]));
+  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+    float values[n];
+    read(x + i, values);
+    for (const float value : values) largest = fmaxf(largest, value);
+  });
   largest = block_max<threads>(largest);
-  for (size_t i = threadIdx.x; i < C; i += threads) sum += expf(to_float(x[i]) - largest);
+  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+    float values[n];
+    read(x + i, values);
+    for (const float value : values) sum += expf(value - largest);
+  });
   sum = block_sum<threads>(sum);
   // A row of -inf: zeros, and their logarithm. NaN makes `sum` NaN, and goes on.
   const bool nothing = largest == -INFINITY;
-  for (size_t i = threadIdx.x; i < C; i += threads) {
-    const float value = to_float(x[i]);
-    if (nothing)
-      y[i] = from_float<T>(value == -INFINITY ? (logarithm ? value : 0) : value);
-    else if (logarithm)
-      y[i] = from_float<T>((value - largest) - logf(sum));
-    else
-      y[i] = from_float<T>(expf(value - largest) / sum);
-  }
+  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+    float values[n];
+    read(x + i, values);
+    for (float& value : values)
+      if (nothing)
+        value = value == -INFINITY ? (logarithm ? value : 0) : value;
+      else if (logarithm)
+        value = (value - largest) - logf(sum);
+      else
+        value = expf(value - largest) / sum;
+    write(y + i, values);
+  });
 }
 
 // From dy_i / dx_j = y_i (delta_ij - y_j); for the logarithm delta_ij - softmax(x)_j with
 // softmax(x) = exp(y).
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    softmax_backward_kernel(const T* dy, const T* y, size_t C, bool logarithm, Out dx) {
+    softmax_backward_kernel(const T* dy, const T* y, size_t C, bool wide, bool logarithm, Out dx) {
   const size_t at = blockIdx.x * C;
   float sum = 0;
-  for (size_t i = threadIdx.x; i < C; i += threads)
-    sum += to_float(dy[at + i]) * (logarithm ? 1 : to_float(y[at + i]));
+  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+    float slopes[n], values[n];
+    read(dy + at + i, slopes);
+    read(y + at + i, values);
+    for (int k = 0; k < n; ++k) sum += slopes[k] * (logarithm ? 1 : values[k]);
+  });
   sum = block_sum<threads>(sum);
-  for (size_t i = threadIdx.x; i < C; i += threads) {
-    const float slope = to_float(dy[at + i]), value = to_float(y[at + i]);
-    dx.write(at + i, logarithm ? slope - expf(value) * sum : value * (slope - sum));
-  }
+  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+    float slopes[n], values[n];
+    read(dy + at + i, slopes);
+    read(y + at + i, values);
+    for (int k = 0; k < n; ++k)
+      slopes[k] = logarithm ? slopes[k] - expf(values[k]) * sum : values[k] * (slopes[k] - sum);
+    write(dx, at + i, slopes);
+  });
 }
 
 // Calls f with the number of threads for rows of C elements.
@@ -61,7 +80,7 @@ void forward(const char* operation, const Tensor& x, const Tensor& y, bool logar
     dispatch_threads(C, [&](auto threads) {
       launch<softmax_forward_kernel<decltype(threads)::value, T>>(
           static_cast<unsigned>(N), decltype(threads)::value, 0, stream(), in<T>(x),
-          static_cast<size_t>(C), logarithm, out<T>(y));
+          static_cast<size_t>(C), wide_rows<T>(C, {x, y}), logarithm, out<T>(y));
     });
   });
 }
@@ -75,7 +94,7 @@ void backward(const char* operation, const Tensor& dy, const Tensor& y, bool log
     dispatch_threads(C, [&](auto threads) {
       launch<softmax_backward_kernel<decltype(threads)::value, T>>(
           static_cast<unsigned>(N), decltype(threads)::value, 0, stream(), in<T>(dy), in<T>(y),
-          static_cast<size_t>(C), logarithm, Out(dx));
+          static_cast<size_t>(C), wide_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
     });
   });
 }

@@ -1,35 +1,36 @@
 // Element-wise, broadcasting, random and shape kernels on CUDA against the CPU in double.
 #include "kernel_check.h"
+#include "tests/compare.h"
 
 using namespace tapeformer;
 
 namespace {
-constexpr int64_t odd = 1037;  // several blocks, the last one not full
-}
+constexpr int64_t odd = 1037;             // several blocks, the last one not full
+constexpr int64_t sizes[] = {odd, 1040};  // of the second, 16 bytes at a time are read and written
+}  // namespace
 
 TEST_CASE("cuda_unary_functions_and_their_gradients") {
   using kernels::Unary;
   for (const Unary f : {Unary::exp, Unary::log, Unary::sqrt, Unary::tanh, Unary::sigmoid,
                         Unary::relu, Unary::gelu, Unary::gelu_tanh, Unary::silu}) {
-    const bool positive = f == Unary::log || f == Unary::sqrt;
-    const Tensor x = positive ? uniform_tensor({odd}, 0.3, 3, 1) : random_tensor({odd}, 1);
-    const Tensor y = Tensor::empty({odd}, DType::f64);
-    kernels::unary_forward(x, y, f);
-    check_kernel("unary", {x}, {{Shape{odd}, false}}, [&](const Inputs& in, const Outputs& out) {
-      kernels::unary_forward(in[0], out[0].tensor, f);
-    });
-    check_kernel("unary_backward", {random_tensor({odd}, 2), x, y}, {Shape{odd}},
-                 [&](const Inputs& in, const Outputs& out) {
-                   kernels::unary_backward(in[0], in[1], in[2], f, out[0]);
-                 });
+    for (const int64_t n : sizes) {
+      const bool positive = f == Unary::log || f == Unary::sqrt;
+      const Tensor x = positive ? uniform_tensor({n}, 0.3, 3, 1) : random_tensor({n}, 1);
+      const Tensor y = Tensor::empty({n}, DType::f64);
+      kernels::unary_forward(x, y, f);
+      check_kernel("unary", {x}, {{Shape{n}, false}}, [&](const Inputs& in, const Outputs& out) {
+        kernels::unary_forward(in[0], out[0].tensor, f);
+      });
+      check_kernel("unary_backward", {random_tensor({n}, 2), x, y}, {Shape{n}},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::unary_backward(in[0], in[1], in[2], f, out[0]);
+                   });
+    }
   }
 }
 
 TEST_CASE("cuda_affine_powers_and_copies") {
   const Tensor x = uniform_tensor({odd}, 0.5, 2, 1), dy = random_tensor({odd}, 2);
-  check_kernel("affine", {x}, {Shape{odd}}, [](const Inputs& in, const Outputs& out) {
-    kernels::affine(in[0], -1.5, 0.25, out[0]);
-  });
   for (const double exponent : {0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, -2.0, 1.7}) {
     check_kernel("power", {x}, {{Shape{odd}, false}}, [&](const Inputs& in, const Outputs& out) {
       kernels::power_forward(in[0], exponent, out[0].tensor);
@@ -41,19 +42,42 @@ TEST_CASE("cuda_affine_powers_and_copies") {
         },
         3e-5);
   }
-  check_kernel("copy", {x}, {{Shape{odd}, false}, {Shape{odd}, DType::f32}},
-               [](const Inputs& in, const Outputs& out) {
-                 kernels::copy(in[0], out[0].tensor);
-                 kernels::copy(in[0], out[1].tensor);
-               });
+  for (const int64_t n : sizes) {
+    const Tensor some = random_tensor({n}, 3), whole = random_indices(n, 100, 3);
+    check_kernel("affine", {some}, {Shape{n}}, [](const Inputs& in, const Outputs& out) {
+      kernels::affine(in[0], -1.5, 0.25, out[0]);
+    });
+    check_kernel("copy", {some}, {{Shape{n}, false}, {Shape{n}, DType::f32}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::copy(in[0], out[0].tensor);
+                   kernels::copy(in[0], out[1].tensor);
+                 });
+    check_kernel("integers", {whole}, {{Shape{n}, DType::i32}, {Shape{n}, false}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::copy(in[0], out[0].tensor);
+                   kernels::copy(in[0], out[1].tensor);
+                 });
+  }
   check_kernel("fill", {}, {{Shape{odd}, false}},
                [](const Inputs&, const Outputs& out) { kernels::fill(out[0].tensor, 1.25); });
-  const Tensor whole = random_indices(odd, 100, 3);
-  check_kernel("integers", {whole}, {{Shape{odd}, DType::i32}, {Shape{odd}, false}},
-               [](const Inputs& in, const Outputs& out) {
-                 kernels::copy(in[0], out[0].tensor);
-                 kernels::copy(in[0], out[1].tensor);
-               });
+}
+
+// Whether 16 bytes at a time or an element, as begin and end demand: all of a part of a tensor changes,
+// and nothing else.
+TEST_CASE("cuda_copies_parts_that_begin_and_end_anywhere") {
+  constexpr int64_t n = 64;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Tensor from = Tensor::empty({n}, dtype);
+    from.copy_from(random_tensor({n}, 1));
+    for (int64_t begin = 0; begin < 10; ++begin)
+      for (int64_t end = n - 10; end <= n; ++end) {
+        INFO(dtype << ", " << begin << " to " << end);
+        const Tensor expected = Tensor::full({n}, 7, dtype), to = expected.to(Device::cuda);
+        expected.rows(begin, end).copy_from(from.rows(begin, end));
+        to.rows(begin, end).copy_from(from.to(Device::cuda).rows(begin, end));
+        CHECK(same_bits(to.to(Device::cpu), expected));
+      }
+  }
 }
 
 TEST_CASE("cuda_binary_operations_under_broadcasting") {

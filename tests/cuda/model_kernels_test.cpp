@@ -177,7 +177,7 @@ TEST_CASE("cuda_embedding_gradients_sum_over_equal_indices") {
 }
 
 TEST_CASE("cuda_cross_entropy_and_its_gradient") {
-  for (const int64_t V : {5, 65, 1030})
+  for (const int64_t V : {5, 65, 1030, 64, 1040})  // the last two 16 bytes at a time
     for (const double smoothing : {0.0, 0.1}) {
       const int64_t N = 9;
       const Tensor targets = random_indices(N, static_cast<int32_t>(V), 1);
@@ -202,11 +202,12 @@ TEST_CASE("cuda_cross_entropy_and_its_gradient") {
     }
 }
 
-TEST_CASE("cuda_optimizer_steps") {
-  const int64_t n = 1037;
+namespace {
+
+void check_optimizer_steps(int64_t n) {
   const Tensor factor = Tensor::full({1}, 0.5, DType::f64);
   const std::vector<Argument> arguments = {{random_tensor({n}, 1), true},
-                                           random_tensor({n}, 2),
+                                           {random_tensor({n}, 2), true},
                                            {factor, true},
                                            {random_tensor({n}, 3), true},
                                            {uniform_tensor({n}, 0, 1, 4), true}};
@@ -227,6 +228,13 @@ TEST_CASE("cuda_optimizer_steps") {
       kernels::sgd_step(state(in[0], out[0].tensor), in[1], in[2],
                         momentum > 0 ? velocity : Tensor{}, 0.1, momentum, 0.01, out[2].tensor);
     });
+}
+
+}  // namespace
+
+TEST_CASE("cuda_optimizer_steps") {
+  check_optimizer_steps(1037);
+  check_optimizer_steps(1040);  // 16 bytes at a time
 }
 
 TEST_CASE("cuda_optimizer_steps_change_nothing_where_the_factor_is_nan") {

@@ -13,7 +13,8 @@ namespace {
 struct Size {
   int64_t rows, channels;
 };
-constexpr Size sizes[] = {{1, 1}, {7, 31}, {33, 65}, {5, 257}, {3, 1000}, {2, 1025}};
+constexpr Size sizes[] = {{1, 1},  {7, 31},   {33, 65}, {5, 257}, {2, 1025},  // odd rows, and
+                          {5, 40}, {3, 1000}, {2, 1032}};
 
 // What a forward pass leaves for backward, in double.
 struct Kept {
@@ -57,15 +58,17 @@ TEST_CASE("cuda_layer_norm_and_its_gradients") {
 }
 
 TEST_CASE("cuda_layer_norm_adds_a_residual") {
-  const int64_t N = 9, C = 65;
-  check_kernel(
-      "layer_norm", {random_tensor({N, C}, 1), random_tensor({N, C}, 2)},
-      {{Shape{N, C}, false}, {Shape{N, C}, false}, {Shape{N}, DType::f32}, {Shape{N}, DType::f32}},
-      [](const Inputs& in, const Outputs& out) {
-        kernels::layer_norm_forward(in[0], in[1], 0.5, none, none, 1e-5, out[0].tensor,
-                                    out[1].tensor, out[2].tensor, out[3].tensor);
-      },
-      {1e-5, 1});
+  for (const auto [N, C] : {Size{9, 65}, Size{9, 72}})
+    check_kernel("layer_norm", {random_tensor({N, C}, 1), random_tensor({N, C}, 2)},
+                 {{Shape{N, C}, false},
+                  {Shape{N, C}, false},
+                  {Shape{N}, DType::f32},
+                  {Shape{N}, DType::f32}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::layer_norm_forward(in[0], in[1], 0.5, none, none, 1e-5, out[0].tensor,
+                                               out[1].tensor, out[2].tensor, out[3].tensor);
+                 },
+                 {1e-5, 1});
 }
 
 TEST_CASE("cuda_layer_norm_keeps_the_digits_of_rows_far_from_zero") {
@@ -111,7 +114,8 @@ TEST_CASE("cuda_rms_norm_and_its_gradients") {
 }
 
 TEST_CASE("cuda_scale_norm_and_its_gradients") {
-  for (const auto [N, C] : {Size{7, 31}, Size{3, 1000}, Size{2, 1025}}) {
+  for (const auto [N, C] :
+       {Size{7, 31}, Size{5, 40}, Size{3, 1000}, Size{2, 1025}, Size{2, 1032}}) {
     const Tensor x = random_tensor({N, C}, 1), g = Tensor::full({1}, 1.5, DType::f64);
     const Tensor rnorm = Tensor::empty({N}, DType::f64);
     kernels::scale_norm_forward(x, g, 1e-5, x.empty_like(), rnorm);

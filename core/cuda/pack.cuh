@@ -1,0 +1,115 @@
+// Numbers that lie together, read and written 16 bytes at a time: with an access for each number a
+// kernel does not reach the memory's speed.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "core/cuda/device.cuh"
+
+namespace tapeformer::cuda {
+
+inline constexpr int pack_bytes = 16;
+/// How many numbers of a type one access moves.
+template <class T>
+inline constexpr int pack_of = pack_bytes / static_cast<int>(sizeof(T));
+
+/// Whether packs may begin at all of these; null is nothing to read.
+inline bool packed(std::initializer_list<const void*> data) {
+  for (const void* at : data)
+    if (reinterpret_cast<uintptr_t>(at) % pack_bytes) return false;
+  return true;
+}
+
+template <class T, int n>
+struct alignas(n * sizeof(T)) Pack {
+  T at[n];
+};
+
+/// to = x[0 ... n), which begins on a boundary of its size or of 16 bytes.
+template <int n, class T>
+__device__ void read(const T* x, float (&to)[n]) {
+  constexpr int step = n < pack_of<T> ? n : pack_of<T>;
+#pragma unroll
+  for (int i = 0; i < n; i += step) {
+    const auto pack = *reinterpret_cast<const Pack<T, step>*>(x + i);
+#pragma unroll
+    for (int k = 0; k < step; ++k) to[i + k] = to_float(pack.at[k]);
+  }
+}
+
+/// x[0 ... n) = values, likewise.
+template <int n, class T>
+__device__ void write(T* x, const float (&values)[n]) {
+  constexpr int step = n < pack_of<T> ? n : pack_of<T>;
+#pragma unroll
+  for (int i = 0; i < n; i += step) {
+    Pack<T, step> pack;
+#pragma unroll
+    for (int k = 0; k < step; ++k) pack.at[k] = from_float<T>(values[i + k]);
+    *reinterpret_cast<Pack<T, step>*>(x + i) = pack;
+  }
+}
+
+/// Elements i ... i + n - 1 of `to`, likewise.
+template <class T, int n>
+__device__ void write_as(const Out& to, size_t i, const float (&values)[n]) {
+  T* x = static_cast<T*>(to.data) + i;
+  float sum[n] = {};
+  if (to.accumulate) read(x, sum);
+#pragma unroll
+  for (int k = 0; k < n; ++k) sum[k] += values[k];
+  write(x, sum);
+}
+template <int n>
+__device__ void write(const Out& to, size_t i, const float (&values)[n]) {
+  if (to.dtype == DType::f32) return write_as<float>(to, i, values);
+  if (to.dtype == DType::bf16) return write_as<bf16>(to, i, values);
+  write_as<f16>(to, i, values);
+}
+
+// ---------------------------------------------------------------- loops
+
+/// Functions of `n` elements from an index on, run<n>(i), that run for every element; named so that a
+/// test can list them.
+struct EachPack {};
+
+template <class F, int n>
+__global__ void __launch_bounds__(each_threads) each_pack_kernel(size_t count, F f) {
+  const size_t stride = size_t{gridDim.x} * each_threads,
+               first = size_t{blockIdx.x} * each_threads + threadIdx.x;
+  const size_t packs = count / n;
+  for (size_t i = first; i < packs; i += stride) f.template run<n>(i * n);
+  if (const size_t rest = packs * n + first; rest < count) f.template run<1>(rest);
+}
+
+/// Runs f for elements 0 ... count - 1, n at a time when all `data` that it touches begins on a pack.
+template <int n, class F>
+void each_pack(int64_t count, const F& f, std::initializer_list<const void*> data,
+               StreamAt at = stream()) {
+  static_assert(std::is_base_of_v<EachPack, F>);
+  if (count == 0) return;
+  constexpr int64_t most_blocks = 1 << 16;
+  const auto blocks = [&](int64_t width) {
+    return static_cast<unsigned>(
+        std::clamp<int64_t>((count / width + each_threads - 1) / each_threads, 1, most_blocks));
+  };
+  const auto size = static_cast<size_t>(count);
+  if (packed(data))
+    launch<each_pack_kernel<F, n>>(blocks(n), each_threads, 0, at, size, f);
+  else
+    launch<each_pack_kernel<F, 1>>(blocks(1), each_threads, 0, at, size, f);
+}
+
+/// Calls f(n, i), n a constant, for elements i ... i + n - 1 of all C in a row that a block of
+/// `threads` goes over: `pack` of them at a time where `wide`, which needs C to be a multiple.
+template <unsigned threads, int pack, class F>
+__device__ void for_each_in_row(size_t C, bool wide, const F& f) {
+  if (wide)
+    for (size_t i = pack * threadIdx.x; i < C; i += pack * threads)
+      f(std::integral_constant<int, pack>{}, i);
+  else
+    for (size_t i = threadIdx.x; i < C; i += threads) f(std::integral_constant<int, 1>{}, i);
+}
+
+}  // namespace tapeformer::cuda
