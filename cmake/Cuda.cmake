@@ -34,6 +34,7 @@ if(TAPEFORMER_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER ${TAPEFORMER_NVCC})
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
   # CMake before 3.27 compiles as C++17 when asked for 20, and says nothing.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
@@ -51,6 +52,8 @@ endfunction()
 function(use_cuda library)
   file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/cuda/*.cu)
   target_sources(${library} PRIVATE ${kernel_sources})
+  # By name: a project that uses the library need not have enabled CUDA, which would bring it.
+  target_link_libraries(${library} PRIVATE CUDA::cudart_static)
   # Public: who calls a kernel needs its symbol, see TAPEFORMER_CUDA_PART.
   target_compile_definitions(${library} PUBLIC TAPEFORMER_CUDA)
   use_nvcc(${library})
