@@ -42,9 +42,9 @@ set_target_properties(tapeformer_options PROPERTIES
 # Everything that is linked to a sanitized library has to be sanitized too, so these do travel.
 if(TAPEFORMER_SANITIZE)
   string(REPLACE "," ";" sanitizers "${TAPEFORMER_SANITIZE}")
-  list(JOIN sanitizers "," sanitizers)
+  list(JOIN sanitizers "," joined)
   add_library(tapeformer_sanitize INTERFACE)
-  target_compile_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers}
+  target_compile_options(tapeformer_sanitize INTERFACE -fsanitize=${joined}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  target_link_options(tapeformer_sanitize INTERFACE -fsanitize=${sanitizers})
+  target_link_options(tapeformer_sanitize INTERFACE -fsanitize=${joined})
 endif()

@@ -12,8 +12,9 @@ scripts/test.sh [OPTION]... [-- OPTION OF THE TEST PROGRAM...]
 Installs the packages that are missing, builds the library, the examples, the benchmarks and the
 tests in $root/build, and runs all tests.
 
-  --sanitize LIST   library and tests with these sanitizers, in a build folder of their own:
-                    address,undefined; or thread, which needs clang and runs what has threads
+  --sanitize LIST   library, tests and CUDA kernels with these sanitizers, in a build folder of
+                    their own: address,undefined; or thread, which needs clang and runs what has
+                    threads
   --debug           not optimised, in a build folder of its own
   --no-install      install nothing; use what is here
   --jobs N          compile N files at a time; by default one for each core and GB of memory
@@ -93,11 +94,11 @@ count_cases "$folder/tests.log" "$status"
 
 # The CUDA kernels, on the emulator.
 cuda_tests=$folder/tests/cuda_emulator/tapeformer_cuda_tests
-if [ -z "$sanitize" ] && [ -x "$cuda_tests" ]; then
+if [ -x "$cuda_tests" ]; then
   status=0
   "$cuda_tests" ${arguments[@]+"${arguments[@]}"} 2>&1 | tee "$folder/cuda_tests.log" || status=$?
   count_cases "$folder/cuda_tests.log" "$status"
-elif [ -z "$sanitize" ]; then
+else
   say "CUDA kernels are not tested: $(uname) or its packages lack what the emulator needs."
 fi
 

@@ -72,16 +72,20 @@ namespace cuda_emulator {
 void enqueue(cudaStream_t stream, Launch launch);
 void check_argument(const Launch& launch, int position, const void* argument, size_t size);
 
-/// What lies between a structure's members is arbitrary, and may look like a pointer.
 template <class T>
-const T& clear_padding(T& value) {
+void check_argument(const Launch& launch, int position, T argument) {
+  // What lies between a structure's members is arbitrary, and may look like a pointer. Where it
+  // cannot be cleared (clang), structures that may have such gaps go unchecked.
 #if __has_builtin(__builtin_clear_padding)
-  __builtin_clear_padding(&value);
+  __builtin_clear_padding(&argument);
+#else
+  if (!std::has_unique_object_representations_v<T>) return;
 #endif
-  return value;
+  check_argument(launch, position, &argument, sizeof argument);
 }
 
-/// "void f() [with auto Kernel = a::b<float>]" -> "b<float>".
+/// "void f() [with auto Kernel = a::b<float>; Arguments = {}]" -> "b<float>"; clang writes
+/// "[Kernel = &a::b<float>, Arguments = <>]".
 std::string kernel_name(const char* pretty_function);
 
 /// Runs Kernel(arguments...) in every thread when the stream gets there.
@@ -93,9 +97,9 @@ void launch(void (*)(Parameters...), const char* name, Place place, dim3 grid, d
       kernel_name(name),           place,        {grid.x, grid.y, grid.z},
       {block.x, block.y, block.z}, shared_bytes, [values] { std::apply(Kernel, values); }};
   std::apply(
-      [&](Parameters... each) {
+      [&](const Parameters&... each) {
         int position = 0;
-        (check_argument(launch, ++position, &clear_padding(each), sizeof each), ...);
+        (check_argument(launch, ++position, each), ...);
       },
       values);
   enqueue(stream, std::move(launch));

@@ -11,14 +11,7 @@
 
 #include "thread_sanitizer.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EMULATOR_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EMULATOR_ASAN 1
-#endif
-#endif
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -60,7 +53,7 @@ Fiber* entered = nullptr;
 }  // namespace
 
 Fiber::Fiber() {
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
   pthread_attr_t attributes;
   void* stack = nullptr;
   pthread_getattr_np(pthread_self(), &attributes);
@@ -79,14 +72,14 @@ Fiber::Fiber(size_t stack_bytes) : stack_bytes_(stack_bytes) {
   mapping_ = static_cast<char*>(mapping);
   stack_ = mapping_ + page();
   if (mprotect(stack_, stack_bytes, PROT_READ | PROT_WRITE) != 0) std::abort();
-#if defined(EMULATOR_THREAD_SANITIZER)
+#ifdef EMULATOR_THREAD_SANITIZER
   sanitizer_ = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
   if (!mapping_) return;
-#if defined(EMULATOR_THREAD_SANITIZER)
+#ifdef EMULATOR_THREAD_SANITIZER
   __tsan_destroy_fiber(sanitizer_);
 #endif
   munmap(mapping_, stack_bytes_ + 2 * page());
@@ -100,7 +93,7 @@ bool Fiber::guards(const void* address) const {
 
 void Fiber::start(void (*entry)()) {
   entry_ = entry;
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
   sanitizer_ = nullptr;
 #endif
 #if defined(__x86_64__)
@@ -122,7 +115,7 @@ void Fiber::start(void (*entry)()) {
 
 void Fiber::enter() {
   Fiber* self = entered;
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
 #endif
   self->entry_();
@@ -131,7 +124,7 @@ void Fiber::enter() {
 
 void Fiber::go(Fiber& next, [[maybe_unused]] bool ends) {
   entered = &next;
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(ends ? nullptr : &sanitizer_, next.stack_, next.stack_bytes_);
 #elif defined(EMULATOR_THREAD_SANITIZER)
   // Without synchronisation: only barriers order what threads do.
@@ -142,7 +135,7 @@ void Fiber::go(Fiber& next, [[maybe_unused]] bool ends) {
 #else
   swapcontext(&context_, &next.context_);
 #endif
-#if EMULATOR_ASAN
+#ifdef EMULATOR_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(sanitizer_, nullptr, nullptr);
 #endif
 }
