@@ -54,7 +54,7 @@ prepare_thread_sanitizer() {
   [ -e "$archer" ] || die "There is no $archer: sudo apt-get install libomp-dev"
   export CXX=clang++ OMP_TOOL_LIBRARIES=$archer
   export TSAN_OPTIONS=ignore_noninstrumented_modules=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
-  target=tapeformer_thread_tests program=tests/threads/tapeformer_thread_tests
+  target=thread_tests program=tests/threads/tapeformer_thread_tests
 }
 [ "$sanitize" != thread ] || prepare_thread_sanitizer
 

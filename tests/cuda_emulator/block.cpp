@@ -39,6 +39,7 @@ struct Warp {
   Meeting meeting;
   // Two sets of slots: a lane may give its next value before the others have read this one.
   uint64_t slots[2][warp_size];
+  char sync[2] = {};  // addresses for ThreadSanitizer
 };
 
 struct Copy {
@@ -246,6 +247,15 @@ void wait_for_block(Place place) {
   char* sync = &s.sync_barrier[s.block.generation % 2];
   release(sync);
   meet(s.block, place, "barrier");
+  acquire(sync);
+}
+
+void wait_for_warp(uint32_t mask, Place place) {
+  Scheduler& s = scheduler();
+  Warp& warp = s.warps[s.current / warp_size];
+  char* sync = &warp.sync[warp.meeting.generation % 2];
+  release(sync);
+  exchange(mask, 0, 0, place);
   acquire(sync);
 }
 

@@ -41,6 +41,8 @@ const std::map<std::string, size_t>& dynamic_shared_bytes();
 
 /// The running thread waits until all threads of its block are here.
 void wait_for_block(Place place);
+/// The running thread waits until all lanes of its warp are here.
+void wait_for_warp(uint32_t mask, Place place);
 /// The running thread gives `value` to its warp, waits until every lane is here, and returns what
 /// lane `source` gave.
 uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Place place);

@@ -37,7 +37,7 @@ T exchange_value(uint32_t mask, T value, unsigned source, Place place) {
 
 inline void __syncwarp(uint32_t mask = 0xffffffffu, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE()) {
-  cuda_emulator::exchange(mask, 0, 0, {file, line});
+  cuda_emulator::wait_for_warp(mask, {file, line});
 }
 template <class T>
 T __shfl_sync(uint32_t mask, T value, int source, const char* file = __builtin_FILE(),

@@ -1,6 +1,6 @@
-// Tells ThreadSanitizer which waits order memory: a launch, a barrier, the end of a kernel. Shuffles
-// exchange values and order nothing. The scheduler itself is compiled without the sanitizer, so the
-// build defines EMULATOR_THREAD_SANITIZER.
+// Tells ThreadSanitizer which waits order memory: a launch, a barrier of a block or a warp, the end
+// of a kernel. Shuffles exchange values and order nothing. The scheduler itself is compiled without
+// the sanitizer.
 #pragma once
 
 #ifdef EMULATOR_THREAD_SANITIZER
