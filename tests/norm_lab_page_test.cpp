@@ -11,23 +11,10 @@
 using namespace tapeformer;
 using namespace tapeformer::lab;
 
-namespace {
-
-// The page gains the experiments on translation once they have run in full on real text.
-std::vector<Experiment> experiments_of_the_page() {
-  std::vector<Experiment> experiments = built_in_experiments();
-  std::erase_if(experiments, [](const Experiment& experiment) {
-    return experiment.name.starts_with("translation-");
-  });
-  return experiments;
-}
-
-}  // namespace
-
 TEST_CASE("every_verdict_of_the_lab_page_follows_from_its_runs") {
   const std::filesystem::path docs = std::filesystem::path(TAPEFORMER_SOURCE_DIR) / "docs";
   std::vector<Card> cards;
-  for (const Experiment& experiment : experiments_of_the_page()) {
+  for (const Experiment& experiment : built_in_experiments()) {
     CAPTURE(experiment.name);
     const std::filesystem::path files = docs / "norm_lab";
     const Card card = card_from_json(read_file(files / (experiment.name + ".json")));
@@ -73,7 +60,7 @@ bool is_refused(const Experiment& experiment, const Table& table) {
 }  // namespace
 
 TEST_CASE("a_table_that_lost_runs_is_judged_or_refused_and_breaks_nothing") {
-  for (const Experiment& experiment : experiments_of_the_page()) {
+  for (const Experiment& experiment : built_in_experiments()) {
     if (!experiment.measure) continue;
     CAPTURE(experiment.name);
     const Table runs = read_table(std::filesystem::path(TAPEFORMER_SOURCE_DIR) / "docs" /
@@ -100,7 +87,7 @@ TEST_CASE("a_table_that_lost_runs_is_judged_or_refused_and_breaks_nothing") {
 
 TEST_CASE("a_table_without_runs_is_refused") {
   const TemporaryFolder folder;
-  for (const Experiment& experiment : experiments_of_the_page()) {
+  for (const Experiment& experiment : built_in_experiments()) {
     if (!experiment.measure) continue;
     CAPTURE(experiment.name);
     const auto docs = std::filesystem::path(TAPEFORMER_SOURCE_DIR) / "docs" / "norm_lab";
