@@ -298,9 +298,10 @@ TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, co
 /// Of gradients that are `scale` times too large:
 ///   norm [1] = sqrt(sum_of_squares) / scale;
 ///   factor [1] = min(1, max_norm / (norm + 1e-6)) / scale, 1 / scale when max_norm is 0.
-/// The 1e-6 is PyTorch's: runs can be compared with it digit by digit. factor becomes NaN, with which
-/// a step below changes nothing, where the norm or one of `losses` [n] (optional) is not finite. It
-/// stays NaN once it is: later steps, begun before anybody has seen that, change nothing either.
+/// The 1e-6 is PyTorch's: runs can be compared with it digit by digit. factor, 1 before the first
+/// step, becomes NaN, with which a step below changes nothing, where the norm or one of `losses` [n]
+/// (optional) is not finite. It stays NaN once it is: later steps, begun before anybody has seen
+/// that, change nothing either.
 TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, const Tensor& losses, double max_norm,
                   double scale, const Tensor& norm, const Tensor& factor)
 

@@ -15,7 +15,10 @@ Readback::Readback(const Tensor& x) {
 
 const Tensor& Readback::wait() {
   if constexpr (knows_cuda)
-    if (download_) cuda::finish_download(download_.release(), here_.raw());
+    if (download_) {
+      cuda::finish_download(download_.get(), here_.raw());
+      download_.reset();
+    }
   return here_;
 }
 

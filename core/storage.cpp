@@ -35,12 +35,10 @@ constexpr size_t page = 4096, huge_page = size_t{2} << 20;
 constexpr size_t mapping_threshold = size_t{256} << 10;
 constexpr size_t small_step = 64, small_limit = 4096;
 
-// What cgroup v2 or v1 allows this process; all there is where it says "max" or nothing.
-size_t memory_of_cgroup() {
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    if (size_t bytes; std::ifstream(path) >> bytes) return bytes;
-  return SIZE_MAX;
+// The number in a file of a cgroup; all there is where it says "max" or is not there.
+size_t limit_of_cgroup(const char* name) {
+  size_t bytes;
+  return std::ifstream(std::string("/sys/fs/cgroup/") + name) >> bytes ? bytes : SIZE_MAX;
 }
 
 // What the machine has, swap included. Linux grants more, and ends the program when it is used.
@@ -48,8 +46,12 @@ size_t memory_of_machine() {
 #ifdef __linux__
   struct sysinfo info {};
   if (sysinfo(&info) == 0) {
-    const size_t swap = info.totalswap * info.mem_unit;
-    return std::min(info.totalram * info.mem_unit, memory_of_cgroup()) + swap;
+    // cgroup v2 limits memory and swap, v1 memory and both together.
+    const size_t memory = std::min({info.totalram * info.mem_unit, limit_of_cgroup("memory.max"),
+                                    limit_of_cgroup("memory/memory.limit_in_bytes")});
+    const size_t swap =
+        std::min(info.totalswap * info.mem_unit, limit_of_cgroup("memory.swap.max"));
+    return std::min(memory + swap, limit_of_cgroup("memory/memory.memsw.limit_in_bytes"));
   }
 #endif
   return SIZE_MAX;

@@ -27,29 +27,30 @@ class Input {
  public:
   explicit Input(const std::string& path) : name_(name_of(path)) {
     if (path == standard_input) {
-      file_ = ::dup(STDIN_FILENO);
+      file_.descriptor = ::dup(STDIN_FILENO);
     } else {
       struct stat status {};
-      check(::stat(path.c_str(), &status) == 0, "text: cannot open ", name_, ": ",
-            std::strerror(errno));
+      const bool there = ::stat(path.c_str(), &status) == 0;
+      check(there, "text: cannot open ", name_, ": ", std::strerror(errno));
       check(S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode), "text: ", name_,
             " is no file; give the path of a text file, plain or compressed with gzip");
-      file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      file_.descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     }
-    check(file_ >= 0, "text: cannot open ", name_, ": ", std::strerror(errno));
+    check(file_.descriptor >= 0, "text: cannot open ", name_, ": ", std::strerror(errno));
     packed_.next_in = buffer_;
     const auto has = [&](unsigned place, unsigned char byte) {
       while (packed_.avail_in <= place && fill()) continue;
       return packed_.avail_in > place && buffer_[place] == byte;
     };
-    gzip_ = has(0, 0x1f) && has(1, 0x8b);  // RFC 1952, section 2.3.1
+    if (!has(0, 0x1f) || !has(1, 0x8b)) return;  // RFC 1952, section 2.3.1
     constexpr int largest_window = 15, gzip_alone = 16;
-    if (gzip_) ::inflateInit2(&packed_, largest_window + gzip_alone);
-    if (gzip_) ::inflateGetHeader(&packed_, &header_);
+    check(::inflateInit2(&packed_, largest_window + gzip_alone) == Z_OK, "text: no memory to read ",
+          name_);
+    gzip_ = true;
+    ::inflateGetHeader(&packed_, &header_);
   }
   ~Input() {
     if (gzip_) ::inflateEnd(&packed_);
-    ::close(file_);
   }
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
@@ -67,8 +68,12 @@ class Input {
   /// Whether nothing comes for a moment.
   bool pauses() const {
     constexpr int moment = 50;  // milliseconds: whoever writes at full speed is not interrupted
-    pollfd file{file_, POLLIN, 0};
-    return packed_.avail_in == 0 && ::poll(&file, 1, moment) == 0;
+    pollfd file{file_.descriptor, POLLIN, 0};
+    if (packed_.avail_in > 0) return false;
+    int ready;
+    do ready = ::poll(&file, 1, moment);
+    while (ready < 0 && errno == EINTR);
+    return ready == 0;
   }
 
  private:
@@ -77,7 +82,8 @@ class Input {
     std::memmove(buffer_, packed_.next_in, packed_.avail_in);
     packed_.next_in = buffer_;
     ssize_t got;
-    do got = ::read(file_, buffer_ + packed_.avail_in, sizeof buffer_ - packed_.avail_in);
+    do
+      got = ::read(file_.descriptor, buffer_ + packed_.avail_in, sizeof buffer_ - packed_.avail_in);
     while (got < 0 && errno == EINTR);
     check(got >= 0, "text: cannot read ", name_, ": ", std::strerror(errno));
     packed_.avail_in += static_cast<unsigned>(got);
@@ -90,7 +96,8 @@ class Input {
     packed_.avail_out = static_cast<unsigned>(bytes);
     while (packed_.avail_out == bytes) {
       const int code = ::inflate(&packed_, Z_NO_FLUSH);
-      const bool between = members_ > 0 && header_.done != 1;
+      // Nothing of another member, or what follows is none (zlib: -1).
+      const bool between = members_ > 0 && (header_.done < 0 || packed_.total_in < 2);
       if (code == Z_STREAM_END) {
         ++members_;
         ::inflateReset(&packed_);
@@ -110,7 +117,12 @@ class Input {
   }
 
   std::string name_;
-  int file_ = -1;
+  struct File {
+    int descriptor = -1;
+    ~File() {
+      if (descriptor >= 0) ::close(descriptor);
+    }
+  } file_;
   unsigned char buffer_[1 << 16];
   z_stream packed_{};  // its input: the bytes of the file that are read and not used
   gz_header header_{};

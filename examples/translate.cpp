@@ -114,11 +114,12 @@ nlohmann::json describe_run(const CLI::App& app, const TranslateTrainOptions& o,
 void announce(const TranslateTrainOptions& o, Seq2Seq& model, const PairCorpus& training) {
   std::fprintf(stderr,
                "%s parameters; %s pairs with %s source and %s target tokens in %s batches; dropped "
-               "%s pairs with an empty side and %s too long; %d threads; files go to %s\n",
+               "%s pairs with an empty side and %s too long; %d thread%s; files go to %s\n",
                grouped(parameter_count(model)).c_str(), grouped(training.pairs()).c_str(),
                grouped(training.source_tokens()).c_str(), grouped(training.target_tokens()).c_str(),
                grouped(training.batches()).c_str(), grouped(training.empty_pairs()).c_str(),
-               grouped(training.long_pairs()).c_str(), num_threads(), o.out.c_str());
+               grouped(training.long_pairs()).c_str(), num_threads(), num_threads() == 1 ? "" : "s",
+               o.out.c_str());
 }
 
 TrainEvents show_on(Progress& progress, const Trainer& trainer, const TranslationTask& task,
@@ -187,7 +188,9 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   o.model.source_vocabulary = o.separate ? coders.source.vocabulary() : 0;
   o.model.context = std::max(o.model.context, o.longest);
   o.model.tied = !o.untied;
-  check_training_memory(o.model, DType::f32, 0, Device::cpu);
+  TransformerConfig sizes = o.model;
+  sizes.encoder_layers = encoder_shape(sizes).blocks;
+  check_training_memory(sizes, DType::f32, 0, Device::cpu);
   Seq2Seq model(o.model, o.train.seed);
   warn_of_leak(norm_of(o.model, StackShape::Role::decoder), model.decoder_mixes(true),
                model.decoder_mixes(false));
@@ -245,7 +248,6 @@ void run(const TranslateOptions& o) {
   Translator translator = load_translator(o.checkpoint);
   constexpr size_t block = 1000;  // lines: enough to batch those of equal length
   int64_t lines = 0, cut = 0;
-  std::optional<TokenPair> first;
   for_blocks_of_lines("-", block, [&](const std::vector<std::string>& sources) {
     const TranslationRun run =
         o.sample ? sample_sentences(*translator.model, translator.coders, sources, o.sampling,
@@ -256,16 +258,17 @@ void run(const TranslateOptions& o) {
       std::fputc('\n', stdout);
     }
     check(std::fflush(stdout) == 0 && !std::ferror(stdout), "the output cannot be written");
-    if (!first) first = run.ids[0];
+    if (lines == 0 && !o.attention.empty()) {
+      check(!run.ids[0].source.empty(), "--attention: there is no first sentence to look at");
+      write_attention(o.attention, translator, run.ids[0]);
+    }
     lines += static_cast<int64_t>(sources.size());
     cut += run.cut;
   });
   if (cut)
     std::fprintf(stderr, "translate: %s lines are longer than the model's context and were cut\n",
                  grouped(cut).c_str());
-  if (o.attention.empty()) return;
-  check(first && !first->source.empty(), "--attention: there is no first sentence to look at");
-  write_attention(o.attention, translator, *first);
+  check(lines > 0 || o.attention.empty(), "--attention: there is no first sentence to look at");
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ Optimizer::Optimizer(Parameters& parameters)
 
 double Optimizer::step(double lr, double max_norm, double gradient_scale) {
   const int64_t before = steps_;
+  set_steps(before);  // whoever waits for a step has seen the numbers of the one before
   start_step(lr, max_norm, gradient_scale);
   const double norm = norm_.item();
   if (!std::isfinite(norm)) set_steps(before);

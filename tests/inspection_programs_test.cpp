@@ -195,7 +195,7 @@ TEST_CASE("options_for_looking_inside_that_cannot_go_together_are_refused") {
   refused("--float16-norms --norm batchnorm", {"not of 'batchnorm'", "rmsnorm"});
   refused("--prefix-eval -1", {"--prefix-eval", "-1"});
   refused("--recalibrate -1", {"--recalibrate", "-1"});
-  refused("--inspect-every -1", {"inspect-every", "-1"});
+  refused("--inspect-every -1", {"inspect_every", "-1"});
 }
 
 TEST_CASE("the_help_lists_what_looks_inside_under_one_heading") {

@@ -109,6 +109,9 @@ TEST_CASE("metrics_of_a_resumed_run_continue_where_it_resumes") {
               kept + "{\"step\":3}\n{\"step\":4}\n{\"step\":1}\n{\"step\":5,\"lr\":0.");
   MetricsWriter(folder / "m", 3).write({.step = 3, .lr = 0.5});
   CHECK(read_file(folder / "m") == kept + "{\"step\":1}\n{\"step\":3,\"lr\":0.5}\n");
+  MetricsWriter(folder / "m", 4).write({.step = 3, .val_loss = 0.25});
+  MetricsWriter(folder / "m", 4, true);  // measures that again, and nothing else
+  CHECK(read_metrics(folder / "m").back().lr == 0.5);
   MetricsWriter(folder / "m", 0).write({.step = 0});
   CHECK(read_file(folder / "m") == "{\"step\":0}\n");
   MetricsWriter(folder / "new", 10).write({.step = 10});

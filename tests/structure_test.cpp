@@ -146,7 +146,7 @@ std::vector<std::string> options_of_nobody(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     for (size_t at = 0; (at = line.find("--", at)) != line.npos; at += 2) {
       const bool quoted = std::count(line.begin(), line.begin() + at, '"') % 2 == 1;
-      const bool word = at + 2 < line.size() && std::islower(line[at + 2]);
+      const bool word = at + 2 < line.size() && line[at + 2] >= 'a' && line[at + 2] <= 'z';
       const bool named = at >= 10 && line.compare(at - 10, 10, "train_gpt ") == 0;
       if (quoted && word && !named) found.push_back(line);
     }

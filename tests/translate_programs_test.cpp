@@ -139,7 +139,7 @@ TEST_CASE("a_line_in_a_pipe_is_translated_before_the_next_one_comes") {
   const auto translated = [&](const std::string& options) {
     fs::remove(desk / "out");
     const pid_t child = start(desk, "sh -c \"" + command + options + " < pipe\"");
-    std::ofstream pipe(desk / "pipe");
+    std::fstream pipe(desk / "pipe");  // to read as well: then it opens without the other end
     const auto lines = [&] { return std::ranges::count(content(desk / "out"), '\n'); };
     for (int line = 1; line <= 2; ++line) {
       pipe << "the dog saw a tree.\n" << std::flush;

@@ -6,6 +6,7 @@
 #include "data/utf8.h"
 #include "train/files.h"
 #include "train/format.h"
+#include "train/translator.h"
 
 namespace tapeformer {
 namespace {

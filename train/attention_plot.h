@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "train/translator.h"
-
 namespace tapeformer {
+
+struct TokenPair;
+struct Translator;
 
 /// Rows are target tokens, columns source tokens, the darker the larger the weight (0 ... 1), as an
 /// SVG file. Throws unless the weights are rows x columns.

@@ -62,6 +62,7 @@ TrainingMemory training_memory(const TransformerConfig& config, DType dtype, int
 
 void check_training_memory(const TransformerConfig& config, DType dtype, int64_t tokens,
                            Device device) {
+  if (config.channels <= 0 || config.layers <= 0) return;  // which the model itself refuses
   const TrainingMemory need = training_memory(config, dtype, tokens);
   const auto limit = static_cast<double>(memory_limit(device));
   if (!(need.all() > limit)) return;

@@ -7,7 +7,8 @@
 
 namespace tapeformer {
 
-/// How many numbers the matrices of a model hold; norms and biases hold a few more.
+/// How many numbers the matrices of a model hold; norms and biases hold a few more. An
+/// encoder-decoder is one whose encoder_layers are told, not 0 for as many as the decoder's.
 struct MatrixSizes {
   double vocabularies = 0;  ///< embedding tables and the output projection
   double positions = 0;     ///< learned ones

@@ -98,13 +98,15 @@ void for_each_line(std::string_view text, const F& f) {
   }
 }
 
-std::string lines_before(const fs::path& path, int64_t first_step) {
+std::string lines_before(const fs::path& path, int64_t first_step, bool evaluates_again) {
   std::string kept;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return kept;
   for_each_line(read_file(path), [&](std::string_view line, bool complete) {
     const std::optional<Metrics> metrics = parse(line);
-    if (complete && metrics && metrics->step < first_step) kept.append(line) += '\n';
+    if (!complete || !metrics || metrics->step >= first_step) return;
+    if (evaluates_again && metrics->step == first_step - 1 && metrics->val_loss) return;
+    kept.append(line) += '\n';
   });
   return kept;
 }
@@ -140,8 +142,9 @@ std::string to_json(const Metrics& metrics) {
   return line + "}";
 }
 
-MetricsWriter::MetricsWriter(const fs::path& path, int64_t first_step) : path_(path) {
-  write_file_atomically(path, lines_before(path, first_step));
+MetricsWriter::MetricsWriter(const fs::path& path, int64_t first_step, bool evaluates_again)
+    : path_(path) {
+  write_file_atomically(path, lines_before(path, first_step, evaluates_again));
   open();
 }
 

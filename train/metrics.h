@@ -34,8 +34,9 @@ class MetricsWriter {
  public:
   /// Starts the file, or continues it for a run that resumes at `first_step`: earlier lines are
   /// kept byte for byte; lines of this step and later ones, and what a crash left torn, are
-  /// dropped.
-  explicit MetricsWriter(const std::filesystem::path& path, int64_t first_step = 0);
+  /// dropped. With `evaluates_again` the evaluation of the step before it is dropped too.
+  explicit MetricsWriter(const std::filesystem::path& path, int64_t first_step = 0,
+                         bool evaluates_again = false);
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;

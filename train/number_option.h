@@ -7,13 +7,17 @@
 #include <string>
 #include <type_traits>
 
+#include "train/format.h"
+
 namespace tapeformer {
 
-/// The fewest digits that read back to the same number.
+/// A number as read_number() reads it.
 template <class T>
 std::string number_text(T value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+  if constexpr (std::is_floating_point_v<T>)
+    return shortest(value);
+  else
+    return std::to_string(value);
 }
 
 /// Whether a text is a number of type T, which `value` then has.

@@ -64,13 +64,14 @@ Trainer::Trainer(std::unique_ptr<TrainTask> own, TrainTask* task, const TrainOpt
   };
   not_negative("steps", options.schedule.steps);
   not_negative("clip", options.clip);
-  not_negative("eval-every", options.eval_every);
-  not_negative("eval-batches", options.eval_batches);
-  not_negative("save-every", options.save_every);
+  not_negative("eval_every", options.eval_every);
+  not_negative("eval_batches", options.eval_batches);
+  not_negative("save_every", options.save_every);
   not_negative("patience", options.patience);
-  not_negative("inspect-every", options.inspect_every);
+  not_negative("inspect_every", options.inspect_every);
   not_negative("seconds", options.seconds);
   not_negative("average", options.average);
+  check(options.average <= 1000, "training: average must be at most 1000, got ", options.average);
   check(options.accumulate > 0, "training: accumulate must be positive, got ", options.accumulate);
   learning_rate(options.schedule, 0);  // throws for a schedule that makes no sense
   state_.seed = options.seed;
@@ -280,7 +281,8 @@ TrainResult Trainer::run(int64_t stop_after, const TrainEvents& events) {
     std::filesystem::create_directories(options_.out);
     // Lines of steps that the checkpoint does not hold will be measured again.
     metrics_ = std::make_unique<MetricsWriter>(options_.out / "metrics.jsonl",
-                                               state_.step == 0 ? 0 : state_.step + 1);
+                                               state_.step == 0 ? 0 : state_.step + 1,
+                                               state_.evaluation_due);
   }
   double loss = std::numeric_limits<double>::quiet_NaN();
   if (state_.step == 0) {

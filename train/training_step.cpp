@@ -74,9 +74,10 @@ void TrainingStep::fail(const char* what, double value, const std::string& where
 }
 
 StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
-                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale) {
-  return TrainingStep(model, parameters, optimizer, batches, step, lr, max_norm, seed, loss_scale)
+                         std::vector<MicroBatch> batches, int64_t step, double lr, double max_norm,
+                         uint64_t seed, LossScale* loss_scale) {
+  return TrainingStep(model, parameters, optimizer, std::move(batches), step, lr, max_norm, seed,
+                      loss_scale)
       .result();
 }
 

@@ -70,8 +70,8 @@ class TrainingStep {
 
 /// Takes a step and waits for it.
 StepResult training_step(Module& model, Parameters& parameters, Optimizer& optimizer,
-                         const std::vector<MicroBatch>& batches, int64_t step, double lr,
-                         double max_norm, uint64_t seed, LossScale* loss_scale = nullptr);
+                         std::vector<MicroBatch> batches, int64_t step, double lr, double max_norm,
+                         uint64_t seed, LossScale* loss_scale = nullptr);
 /// The same on training step `step` of the corpus, in `accumulate` micro-batches.
 StepResult training_step(GPT& model, Parameters& parameters, Optimizer& optimizer,
                          const Corpus& corpus, int64_t step, int64_t accumulate, double lr,

@@ -35,7 +35,7 @@ TAPEFORMER_CUDA_PART void copy_to_host(void* to, const void* from, size_t bytes)
 
 /// A copy to the host that is under way.
 struct Download;
-/// Starts one, which comes after the kernels before it. Every one has to be finished or dropped.
+/// Starts one, which comes after the kernels before it. Every one has to be dropped.
 TAPEFORMER_CUDA_PART Download* start_download(const void* from, size_t bytes);
 /// Waits for it, not for the kernels after it, and puts its bytes to `to`.
 TAPEFORMER_CUDA_PART void finish_download(Download* download, void* to);

@@ -1,5 +1,5 @@
-// Numbers that lie together, read and written 16 bytes at a time: with an access for each number a
-// kernel does not reach the memory's speed.
+// Numbers that lie together, read and written 16 bytes at a time, which takes fewer instructions and
+// keeps more bytes under way.
 #pragma once
 
 #include <cstdint>

@@ -30,6 +30,7 @@ struct RowLayout {
   /// k-th element and those after it. The last run may reach beyond the row.
   template <int n, class F>
   __device__ static void for_each(int C, const F& f) {
+    static_assert(items % n == 0);
 #pragma unroll
     for (int k = 0; k < items; k += n)
       if (const int i = n * thread() + k * threads; i < C) f(k, i);

@@ -2,7 +2,7 @@
 #include <array>
 #include <cstring>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 #include "core/check.h"
 #include "core/cuda/backend.h"
@@ -26,14 +26,15 @@ struct Pinned {
 
   /// Waits until it is free, and has room for so many bytes then.
   void prepare(size_t bytes) {
-    if (done) wait();
+    if (done)
+      wait();
+    else
+      check_cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
     if (capacity >= bytes) return;
-    if (data) check_cuda(cudaFreeHost(data), "cudaFreeHost");
-    data = nullptr;
+    if (data) check_cuda(cudaFreeHost(std::exchange(data, nullptr)), "cudaFreeHost");
+    capacity = 0;
     check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
     capacity = bytes;
-    if (!done)
-      check_cuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
   }
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     check_cuda(cudaMemcpyAsync(to, from, bytes, kind, stream), "cudaMemcpyAsync");
@@ -47,6 +48,7 @@ struct Pinned {
 struct Download {
   Pinned pinned;
   size_t bytes = 0;
+  Download* next = nullptr;  // of those that are used again
 };
 
 namespace {
@@ -81,28 +83,31 @@ class Staging {
 class Downloads {
  public:
   Download* start(const void* from, size_t bytes, cudaStream_t stream) {
-    auto* download = take();
-    download->bytes = bytes;
-    download->pinned.prepare(bytes);
-    download->pinned.copy(download->pinned.data, from, bytes, cudaMemcpyDeviceToHost, stream);
+    Download* const download = take();
+    try {
+      download->bytes = bytes;
+      download->pinned.prepare(bytes);
+      download->pinned.copy(download->pinned.data, from, bytes, cudaMemcpyDeviceToHost, stream);
+    } catch (...) {
+      give_back(download);
+      throw;
+    }
     return download;
   }
   void give_back(Download* download) {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(download);
+    download->next = std::exchange(idle_, download);
   }
 
  private:
   Download* take() {
     const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return new Download;
-    Download* download = idle_.back();
-    idle_.pop_back();
-    return download;
+    if (!idle_) return new Download;
+    return std::exchange(idle_, idle_->next);
   }
 
   std::mutex mutex_;
-  std::vector<Download*> idle_;
+  Download* idle_ = nullptr;
 };
 
 std::string version_of(int version) {
@@ -209,6 +214,7 @@ size_t allocation_unit() {
 }
 
 size_t free_bytes() {
+  gpu();
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return free;
@@ -234,7 +240,6 @@ Download* start_download(const void* from, size_t bytes) {
 void finish_download(Download* download, void* to) {
   download->pinned.wait();
   std::memcpy(to, download->pinned.data, download->bytes);
-  drop_download(download);
 }
 
 void drop_download(Download* download) { the_gpu().downloads.give_back(download); }

@@ -126,6 +126,11 @@ TEST_CASE("cuda_trains_a_translator_as_the_cpu_does") {
 
 namespace {
 
+GPT& converted(GPT& model, DType dtype, Device device) {
+  convert(model, dtype, device);
+  return model;
+}
+
 // A model in training, of which a step's last loss can be made another function of itself.
 struct InTraining {
   Stories stories;
@@ -134,8 +139,9 @@ struct InTraining {
   AdamW optimizer{parameters};
   LossScale scale;
 
-  explicit InTraining(Device device, DType dtype = DType::f32)
-      : parameters((convert(model, dtype, device), model)) {}
+  // Where g++ 12 inlines it twice it warns, falsely, of a dangling pointer.
+  [[gnu::noinline]] explicit InTraining(Device device, DType dtype = DType::f32)
+      : parameters(converted(model, dtype, device)) {}
 
   TrainingStep start(int64_t step, int64_t accumulate = 2,
                      const std::function<Tensor(const Tensor&)>& change = {}) {
@@ -187,8 +193,10 @@ TEST_CASE("cuda_steps_started_after_one_that_is_not_finite_change_nothing") {
 
 #ifdef TAPEFORMER_CUDA_EMULATED
 TEST_CASE("cuda_training_step_waits_once_when_all_is_under_way") {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (const int64_t accumulate : {1, 3}) {
+  constexpr DType dtypes[] = {DType::f32, DType::bf16, DType::f16};
+  constexpr int64_t counts[] = {1, 3};
+  for (const DType dtype : dtypes)
+    for (const int64_t accumulate : counts) {
       INFO(dtype << ", " << accumulate);
       InTraining training(Device::cuda, dtype);
       const size_t before = cuda_emulator::waits();
@@ -196,8 +204,12 @@ TEST_CASE("cuda_training_step_waits_once_when_all_is_under_way") {
       CHECK(cuda_emulator::waits() == before);
       const double loss = first.result().loss;
       CHECK(cuda_emulator::waits() == before + 1);
-      CHECK(second.result().loss < loss + 0.5);
+      const double second_loss = second.result().loss;
       CHECK(cuda_emulator::waits() == before + 2);
+      InTraining on_cpu(Device::cpu, dtype);
+      const double bound = dtype == DType::f32 ? 1e-4 : 0.02;
+      CHECK(std::abs(loss - on_cpu.start(0, accumulate).result().loss) < bound);
+      CHECK(std::abs(second_loss - on_cpu.start(1, accumulate).result().loss) < bound);
     }
 }
 #endif
@@ -237,4 +249,22 @@ TEST_CASE("cuda_run_tells_of_every_step_in_order_as_one_on_the_cpu") {
   CHECK(gpu.lines == cpu.lines);
   for (size_t i = 0; i < cpu.losses.size(); ++i)
     CHECK(std::abs(gpu.losses[i] - cpu.losses[i]) < 1e-4);
+}
+
+TEST_CASE("cuda_run_ends_at_the_step_whose_loss_is_not_finite_though_the_next_has_begun") {
+  const Stories stories;
+  for (const Device device : {Device::cpu, Device::cuda}) {
+    INFO(device);
+    const TemporaryFolder folder;
+    GPT model(stories.config("layernorm"), 1);
+    convert(model, DType::f32, device);
+    TrainOptions options;
+    options.schedule = {.name = "constant", .lr = 1e38, .warmup = 0, .steps = 8};
+    options.eval_batches = 1;
+    options.out = folder.path;
+    Trainer trainer(model, *stories.corpus, options);
+    CHECK_THROWS_WITH(trainer.run(0, {}), ContainsSubstring("loss of step 2 is"));
+    CHECK(trainer.step() == 1);
+    CHECK(read_metrics(folder / "metrics.jsonl").back().step == 1);
+  }
 }

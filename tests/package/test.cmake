@@ -51,7 +51,7 @@ function(build_and_run folder)
   # In the place of BatchNorm what mixes no samples: what is said of accumulation holds of it.
   run("${lab}" accumulation --quick --replace batchnorm=time-centred
       --out "${work}/${folder}/replaced")
-  expect("VERDICT +holds" "time-centred[ \n]+in[ \n]+place[ \n]+of[ \n]+batchnorm")
+  expect("VERDICT +holds" "batchnorm[ \n]+stands[ \n]+for[ \n]+time-centred")
   run("${lab}" --grid norms=time-centred,powernorm-short,depth=1,batch=2,steps=2 --quick
       --out "${work}/${folder}/grid")
   expect("\ntime-centred +pre [^\n]*1" "\npowernorm-short +pre [^\n]*1")
