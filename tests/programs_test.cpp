@@ -214,10 +214,12 @@ TEST_CASE("the_doctor_reports_every_parameter") {
 
 namespace {
 
-// Starts a long run in the desk's folder `run`, in a process of its own.
-pid_t start(const Desk& desk, bool resume) {
+// Starts a long run in the desk's folder `run`, in a process of its own, which ignores SIGHUP or not
+// whatever these tests were started by.
+pid_t start(const Desk& desk, bool resume, bool ignores_hangup = false) {
   const pid_t child = fork();
   if (child != 0) return child;
+  std::signal(SIGHUP, ignores_hangup ? SIG_IGN : SIG_DFL);
   if (chdir(desk.path.c_str()) != 0 || !freopen("out", "w", stdout) || !freopen("err", "w", stderr))
     _exit(127);
   if (resume)
@@ -259,6 +261,18 @@ TEST_CASE("kill_9_leaves_a_checkpoint_that_resumes") {
       desk.run(TRAIN_GPT " --resume run --stop-after " + std::to_string(step + 1));
   CAPTURE(outcome.err);
   CHECK(outcome.status == 0);
+}
+
+TEST_CASE("a_run_goes_on_without_its_terminal_where_it_was_told_to") {
+  const Desk desk;
+  const pid_t child = start(desk, false, true);
+  wait_for_step(desk, 1);
+  kill(child, SIGHUP);
+  wait_for_step(desk, read_model_file(desk / "run").step + 2);
+  kill(child, SIGINT);
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
 }
 
 TEST_CASE("a_request_to_end_saves_at_once_and_says_how_to_go_on") {
