@@ -29,7 +29,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   cudaStream_t stream = nullptr;
-  size_t position = 0;  // what has to be done on the stream before the event has happened
+  size_t position = 0;           // what has to be done on the stream before the event has happened
   bool behind_download = false;  // and nobody has waited for it yet
 };
 
