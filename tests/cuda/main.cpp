@@ -37,7 +37,7 @@ std::set<std::string> kernels_defined() {
   return names;
 }
 
-int kernels_not_run() {
+[[maybe_unused]] int kernels_not_run() {
   int missing = 0;
   const std::set<std::string> defined = kernels_defined();
   for (const std::string& name : defined)
@@ -65,5 +65,9 @@ int main(int argc, char** argv) {
   const int failed = Catch::Session().run(argc, argv);
   write_launches();
   if (failed || argc > 1) return failed;
+#ifdef EMULATOR_THREAD_SANITIZER
+  return 0;  // built by clang, which does not name what a kernel is made of
+#else
   return kernels_not_run() != 0;
+#endif
 }
