@@ -34,12 +34,7 @@ AttentionShape attention_shape(const char* operation, const Tensor& q, int64_t c
         " key-value heads do not divide ", heads, " heads");
   check(channels % heads == 0, operation, ": ", heads, " heads do not divide ", channels,
         " channels");
-  if (const Tensor& lengths = options.lengths; lengths.defined()) {
-    check(lengths.dtype() == DType::i32 && lengths.shape() == Shape{batch}, operation,
-          ": lengths must be i32 [", batch, "], one for each sequence, got ", lengths.dtype(), " ",
-          lengths.shape());
-    check_devices(operation, "q", q, "lengths", lengths);
-  }
+  check_lengths(operation, options.lengths, batch);
   const int64_t D = channels / heads;
   const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(std::max<double>(D, 1));
   return {batch, q.dim(1), keys, heads, kv_heads, D, options.causal, options.alibi, scale};
@@ -72,17 +67,14 @@ Tensor new_lse(const Tensor& q, const AttentionShape& shape) {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options) {
   const AttentionShape shape = attention_shape("attention", q, k, v, options);
-  const Tensor out = q.empty_like(), lse = new_lse(q, shape);
-  kernels::attention_forward(heads_of(q), heads_of(k), heads_of(v), options.lengths, shape, out,
-                             lse);
-  record("attention", {q, k, v}, {out},
-         [q, k, v, lengths = options.lengths, shape, out, lse](BackwardPass& pass) {
-           write_together<3>(pass, 0, {q, k, v}, WideFrom{3}, [&](const auto& d) {
-             kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out,
-                                         lse, pass.gradient(), heads_of(d[0]), heads_of(d[1]),
-                                         heads_of(d[2]));
-           });
-         });
+  const Tensor out = q.empty_like(), lse = new_lse(q, shape), lengths = beside(q, options.lengths);
+  kernels::attention_forward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out, lse);
+  record("attention", {q, k, v}, {out}, [=](BackwardPass& pass) {
+    write_together<3>(pass, 0, {q, k, v}, WideFrom{3}, [&](const auto& d) {
+      kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out, lse,
+                                  pass.gradient(), heads_of(d[0]), heads_of(d[1]), heads_of(d[2]));
+    });
+  });
   return out;
 }
 
@@ -96,15 +88,15 @@ Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
   const int64_t at_k = channels, at_v = at_k + qkv.dim(2) / parts * kv_heads_of(options);
   const AttentionShape shape = attention_shape("attention", qkv, channels, qkv.dim(1), options);
   const Tensor out = qkv.empty_like({qkv.dim(0), qkv.dim(1), channels}), lse = new_lse(qkv, shape);
-  kernels::attention_forward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v),
-                             options.lengths, shape, out, lse);
-  record("attention", {qkv}, {out},
-         [qkv, lengths = options.lengths, shape, at_k, at_v, out, lse](BackwardPass& pass) {
-           const Destination d = pass.destination(0);
-           kernels::attention_backward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v),
-                                       lengths, shape, out, lse, pass.gradient(), heads_of(d),
-                                       heads_of(d, at_k), heads_of(d, at_v));
-         });
+  const Tensor lengths = beside(qkv, options.lengths);
+  kernels::attention_forward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v), lengths,
+                             shape, out, lse);
+  record("attention", {qkv}, {out}, [=](BackwardPass& pass) {
+    const Destination d = pass.destination(0);
+    kernels::attention_backward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v), lengths,
+                                shape, out, lse, pass.gradient(), heads_of(d), heads_of(d, at_k),
+                                heads_of(d, at_v));
+  });
   return out;
 }
 
@@ -117,8 +109,8 @@ Tensor attention_cached(const Tensor& q, const Tensor& k_cache, const Tensor& v_
         k_cache.dim(1));
   shape.keys = keys;
   const Tensor out = q.empty_like();
-  kernels::attention_forward(heads_of(q), heads_of(k_cache), heads_of(v_cache), options.lengths,
-                             shape, out, Tensor{});
+  kernels::attention_forward(heads_of(q), heads_of(k_cache), heads_of(v_cache),
+                             beside(q, options.lengths), shape, out, Tensor{});
   return out;
 }
 

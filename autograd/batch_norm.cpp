@@ -11,11 +11,7 @@ namespace {
 void check_batch(const char* operation, const Tensor& x, const Tensor& lengths) {
   check_floating(operation, x);
   check(x.rank() == 3, operation, ": needs x [B, T, C], got ", x.shape());
-  if (!lengths.defined()) return;
-  check(lengths.dtype() == DType::i32 && lengths.shape() == Shape{x.dim(0)}, operation,
-        ": lengths must be i32 [", x.dim(0), "], one for each sample, got ", lengths.dtype(), " ",
-        lengths.shape());
-  check_devices(operation, "x", x, "lengths", lengths);
+  check_lengths(operation, lengths, x.dim(0));
 }
 
 int64_t count_rows(const Tensor& x, const Tensor& lengths) {
@@ -36,7 +32,7 @@ Moments batch_moments(const Tensor& x, const Tensor& lengths, bool centred) {
   if (is_16bit(x.dtype())) return batch_moments(widened(x), lengths, centred);
   const Shape channels{x.dim(-1)};
   const Moments moments{centred ? x.empty_like(channels) : Tensor{}, x.empty_like(channels), rows};
-  kernels::batch_moments(x, lengths, moments.mean, moments.variance);
+  kernels::batch_moments(x, beside(x, lengths), moments.mean, moments.variance);
   return moments;
 }
 
@@ -58,8 +54,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& lengths, const Moments& moments
   kernels::batch_norm_forward(x, mean, variance, epsilon, gamma, beta, y);
   record("batch_norm", {x, gamma, beta}, {y}, [=](BackwardPass& pass) {
     write_together<3>(pass, 0, {x, gamma, beta}, WideFrom{1}, [&](const auto& d) {
-      kernels::batch_norm_backward(pass.gradient(), x, lengths, mean, variance, epsilon, constant,
-                                   gamma, d[0], d[1], d[2]);
+      kernels::batch_norm_backward(pass.gradient(), x, beside(x, lengths), mean, variance, epsilon,
+                                   constant, gamma, d[0], d[1], d[2]);
     });
   });
   return y;

@@ -39,6 +39,19 @@ inline void check_channels(const char* operation, const char* name, const Tensor
   check_alike(operation, "x", x, name, p);
 }
 
+/// Throws unless `lengths`, where given, is i32 [batch]. It may lie on another device than what it
+/// belongs to: corpora leave it on the host, which counts with it.
+inline void check_lengths(const char* operation, const Tensor& lengths, int64_t batch) {
+  if (!lengths.defined()) return;
+  check(lengths.dtype() == DType::i32 && lengths.shape() == Shape{batch}, operation,
+        ": lengths must be i32 [", batch, "], one for each sample, got ", lengths.dtype(), " ",
+        lengths.shape());
+}
+/// `given`, where it is, on x's device.
+inline Tensor beside(const Tensor& x, const Tensor& given) {
+  return given.defined() ? given.to(x.device()) : given;
+}
+
 /// The non-negative index of dimension `dim`, which may count from the end.
 inline int check_dimension(const char* operation, const Shape& shape, int dim) {
   const int index = dim < 0 ? dim + shape.rank() : dim;

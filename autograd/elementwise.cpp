@@ -134,6 +134,13 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   return choose("masked_fill", mask, Tensor::full({}, value, x.dtype(), x.device()), x, x.shape());
 }
 
+Tensor padding_mask(const Tensor& lengths, int64_t T, Device device) {
+  std::vector<int32_t> mask;
+  for (const int32_t length : lengths.to_vector<int32_t>())
+    for (int64_t t = 0; t < T; ++t) mask.push_back(t >= length);
+  return Tensor::from(mask, {lengths.numel(), T}).to(device);
+}
+
 Tensor dropout(const Tensor& x, double p, bool training) {
   check_floating("dropout", x);
   check(p >= 0 && p < 1, "dropout: the probability must be in [0, 1), got ", p);

@@ -36,6 +36,8 @@ Tensor silu(const Tensor& x);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 /// x with `value` wherever mask (i32, broadcast to x) is not 0.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+/// lengths [B] (i32) -> a mask [B, T] on `device`: 1 at times t >= lengths[b], which are padding.
+Tensor padding_mask(const Tensor& lengths, int64_t T, Device device);
 /// Zeroes each element with probability p and divides the others by 1 - p (Srivastava et al. 2014);
 /// the identity when not training. Draws its key from the RandomScope. 0 <= p < 1.
 Tensor dropout(const Tensor& x, double p, bool training = true);
@@ -115,7 +117,8 @@ Tensor scale_norm(const Tensor& x, const Tensor& g, double epsilon = 1e-5);
 Tensor dyt(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta);
 
 // ---- Batch statistics (batch_norm.cpp), over all rows of x [B,T,C] but padding: lengths [B] i32,
-// optional. Throws where lengths leave no row.
+// optional, on either device; on the host they are counted without a wait for a GPU. Throws where
+// they leave no row.
 /// Moments of each channel [C], the variance biased. Without centring mean is undefined and the
 /// variance the mean of x^2.
 struct Moments {
@@ -140,8 +143,9 @@ struct AttentionOptions {
   int64_t kv_heads = 0;  ///< 0: as many as heads
   bool causal = false;   ///< query t of T sees keys 0 ... t + S - T of S
   bool alibi = false;  ///< a penalty of the scores that grows with the distance (Press et al. 2022)
-  Tensor lengths = {};  ///< [B] i32, optional: keys at or after lengths[b] are padding
-  double scale = 0;     ///< 0: 1 / sqrt(head size)
+  /// [B] i32, optional, on either device: keys at or after lengths[b] are padding.
+  Tensor lengths = {};
+  double scale = 0;  ///< 0: 1 / sqrt(head size)
 };
 /// q [B, T, H D], k and v [B, S, K D] -> [B, T, H D] (Vaswani et al. 2017, eq. 1).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,

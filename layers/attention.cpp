@@ -46,13 +46,9 @@ Tensor attention_weights(const AttentionConfig& config, const Tensor& q, const T
   const Tensor shared = reshape(concat(std::vector<Tensor>(repeats, keys), 3), {B, S, H, D});
   Tensor scores =
       matmul(queries, permute(shared, {0, 2, 1, 3}), false, true) / std::sqrt(double(D));
-  if (lengths.defined()) {
-    std::vector<int32_t> padding;
-    for (int64_t b = 0; b < B; ++b)
-      for (int64_t s = 0; s < S; ++s) padding.push_back(s >= lengths.data<int32_t>()[b]);
-    scores = masked_fill(scores, Tensor::from(padding, {B, 1, 1, S}),
+  if (lengths.defined())
+    scores = masked_fill(scores, reshape(padding_mask(lengths, S, q.device()), {B, 1, 1, S}),
                          -std::numeric_limits<double>::infinity());
-  }
   return softmax(scores);
 }
 

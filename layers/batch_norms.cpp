@@ -73,10 +73,8 @@ namespace {
 // x [B,T,C] with zeros in place of padding.
 Tensor without_padding(const Tensor& x, const Tensor& lengths) {
   if (!lengths.defined()) return x;
-  std::vector<int32_t> padding;
-  for (const int32_t length : lengths.to_vector<int32_t>())
-    for (int64_t t = 0; t < x.dim(1); ++t) padding.push_back(t >= length);
-  return masked_fill(x, Tensor::from(padding, {x.dim(0), x.dim(1), 1}), 0);
+  const Tensor padding = padding_mask(lengths, x.dim(1), x.device());
+  return masked_fill(x, reshape(padding, {x.dim(0), x.dim(1), 1}), 0);
 }
 
 // x [B,T,C] -> [C]

@@ -8,8 +8,10 @@
 namespace tapeformer {
 
 struct Context {
-  bool training = false;       ///< dropout drops, batch statistics are taken
-  Tensor lengths = {};         ///< [B] i32, optional: positions at or after lengths[b] are padding
+  bool training = false;  ///< dropout drops, batch statistics are taken
+  /// [B] i32, optional: positions at or after lengths[b] are padding. On the host, so that nobody
+  /// who counts with them has to wait for a GPU.
+  Tensor lengths = {};
   Tensor memory_lengths = {};  ///< the same of what a decoder attends to
   /// Outside training: norms take the statistics of the batch, and leave the running ones alone.
   bool batch_statistics = false;

@@ -15,7 +15,7 @@
 namespace tapeformer {
 
 struct NormContext {
-  Tensor lengths;         ///< [B] i32 or undefined: who is padding
+  Tensor lengths;         ///< [B] i32 on the host, or undefined: who is padding
   bool training = false;  ///< take the batch's statistics, not the running ones
   /// And let the running ones take part of them. Not in a second run of recompute(), nor where
   /// somebody only looks.

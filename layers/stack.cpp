@@ -67,10 +67,7 @@ Tensor Stack::forward(const Tensor& x, const Context& context, std::vector<KVCac
   const int64_t start = cache ? (*cache)[0].length : 0, end = start + x.dim(1);
   check(end <= config_.context, "model: ", end, " tokens are more than the model's context of ",
         config_.context);
-  Context here = context;
-  if (here.lengths.defined()) here.lengths = here.lengths.to(x.device());
-  if (here.memory_lengths.defined()) here.memory_lengths = here.memory_lengths.to(x.device());
-  Stream stream{add_positions(x, start, here), {}, {}};
+  Stream stream{add_positions(x, start, context), {}, {}};
   const auto observe = [&](size_t blocks) {
     if (!context.observe_stream) return;
     const Pause pause;
@@ -78,11 +75,11 @@ Tensor Stack::forward(const Tensor& x, const Context& context, std::vector<KVCac
   };
   observe(0);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i]->forward(stream, here, cache ? &(*cache)[i] : nullptr,
+    blocks_[i]->forward(stream, context, cache ? &(*cache)[i] : nullptr,
                         memory ? &(*memory)[i] : nullptr);
     observe(i + 1);
   }
-  return placement_.finish(stream, final_norm_.get(), NormContext(here));
+  return placement_.finish(stream, final_norm_.get(), NormContext(context));
 }
 
 std::vector<KeysAndValues> Stack::project(const Tensor& memory, const Context& context) {

@@ -25,13 +25,10 @@ struct RealTokens {
     const int64_t B = x.dim(0), T = x.dim(1);
     share.fill(1.0 / static_cast<double>(std::max<int64_t>(1, T)));
     if (!lengths.defined()) return;
-    std::vector<int32_t> pads;
+    padding = reshape(padding_mask(lengths, T, x.device()), {B, T, 1, 1});
     std::vector<double> shares;
-    for (const int64_t length : lengths.to_vector<int32_t>()) {
-      for (int64_t t = 0; t < T; ++t) pads.push_back(t >= length);
+    for (const int64_t length : lengths.to_vector<int32_t>())
       shares.push_back(1.0 / static_cast<double>(std::clamp<int64_t>(length, 1, T)));
-    }
-    padding = Tensor::from(pads, {B, T, 1, 1});
     share.copy_from(Tensor::from(shares, share.shape()));
   }
   // x [B,T,G,D] -> its mean over the real tokens and a group's channels [B,1,G,1].
