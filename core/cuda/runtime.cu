@@ -56,27 +56,34 @@ namespace {
 constexpr int oldest_capability = 80;
 
 // Pinned memory that copies to the device pass through: the caller may go on at once, and the GPU
-// fetches the bytes when it gets there. A slot is used again when its copy is done.
+// fetches the bytes when it gets there. A slot takes copies until it is full; when its turn comes
+// again, the last of them has to be done.
 class Staging {
  public:
   void copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
     const auto* source = static_cast<const char*>(from);
     auto* target = static_cast<char*>(to);
-    for (size_t done = 0; done < bytes; done += slot_bytes) {
-      Pinned& slot = slots_[next_++ % slots_.size()];
-      const size_t count = std::min(slot_bytes, bytes - done);
-      slot.prepare(slot_bytes);
-      std::memcpy(slot.data, source + done, count);
-      slot.copy(target + done, slot.data, count, cudaMemcpyHostToDevice, stream);
+    for (size_t done = 0; done < bytes;) {
+      if (used_ == slot_bytes) {
+        slot_ = (slot_ + 1) % slots_.size();
+        slots_[slot_].prepare(slot_bytes);
+        used_ = 0;
+      }
+      const size_t count = std::min(slot_bytes - used_, bytes - done);
+      char* const here = static_cast<char*>(slots_[slot_].data) + used_;
+      std::memcpy(here, source + done, count);
+      slots_[slot_].copy(target + done, here, count, cudaMemcpyHostToDevice, stream);
+      done += count;
+      used_ = std::min(slot_bytes, (used_ + count + alignment - 1) / alignment * alignment);
     }
   }
 
  private:
-  static constexpr size_t slot_bytes = size_t{4} << 20;
+  static constexpr size_t slot_bytes = size_t{4} << 20, alignment = 256;
   std::mutex mutex_;
   std::array<Pinned, 4> slots_;
-  size_t next_ = 0;
+  size_t slot_ = 0, used_ = slot_bytes;  // of the slot; at first, there is none
 };
 
 // Downloads that nobody waits for any more: their memory is used again.
