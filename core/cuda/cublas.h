@@ -26,7 +26,8 @@ inline constexpr int desc_transpose_a = 3, desc_transpose_b = 4, desc_epilogue =
 // cublasLtMatrixLayoutAttribute_t
 inline constexpr int layout_batch_count = 5, layout_batch_offset = 6;
 // cublasLtMatmulPreferenceAttributes_t: the least alignment of A; B, C and D follow
-inline constexpr int preference_workspace = 1, preference_alignment_a = 5;
+inline constexpr int preference_workspace = 1, preference_reduction = 3, preference_alignment_a = 5;
+inline constexpr uint32_t reduction_in_compute_type = 2;  // cublasLtReductionScheme_t
 
 struct Algorithm {
   uint64_t data[8];

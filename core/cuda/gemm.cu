@@ -1,7 +1,6 @@
 // Matrix products by cuBLASLt, the only file that knows it.
 #include <dlfcn.h>
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
@@ -29,7 +28,9 @@ struct Library {
 #define TAPEFORMER_CUBLAS_FIND(name, parameters) name = &cublas::name;
 #else
     const std::string file = "libcublasLt.so." + std::to_string(CUDART_VERSION / 1000);
-    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = nullptr;
+    for (const std::string& folder : {std::string(), std::string("/usr/local/cuda/lib64/")})
+      if (!library) library = dlopen((folder + file).c_str(), RTLD_NOW | RTLD_LOCAL);
     check(library, "cuda: ", file, " cannot be loaded (", library ? "" : dlerror(),
           "); install cuBLAS of this CUDA version, or add its folder to LD_LIBRARY_PATH");
 #define TAPEFORMER_CUBLAS_FIND(name, parameters)                  \
@@ -47,7 +48,9 @@ namespace {
 
 using namespace cublas;
 
-constexpr size_t workspace_bytes = size_t{32} << 20;
+// So much that a sum may be cut among all processors also where the product is small and the sum is
+// long, as in the gradients of weights.
+constexpr size_t workspace_bytes = size_t{64} << 20;
 
 const Library& library() {
   static const Library library;
@@ -93,45 +96,32 @@ void describe(Layout& layout, DType dtype, int64_t rows, int64_t columns, int64_
   set(set_layout, layout.data, layout_batch_offset, step);
 }
 
-// The largest power of two, at most 256, that divides where each matrix of a batch begins.
-uint32_t alignment_of(const Tensor& matrices, const Gemm& g, int64_t step) {
-  auto address = reinterpret_cast<uintptr_t>(matrices.raw());
-  if (g.batch > 1) address |= static_cast<uintptr_t>(step) * size_of(matrices.dtype());
+// The largest power of two, at most 256, that divides where matrices begin which lie `step` apart.
+uint32_t alignment_of(const Tensor& matrices, int64_t step) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(matrices.raw()) |
+                            static_cast<uintptr_t>(step) * size_of(matrices.dtype());
   return static_cast<uint32_t>(std::min<uintptr_t>(address & -address, 256));
 }
 
-// What the choice of an algorithm depends on, as bytes.
-std::string key_of(const Gemm& g, const Tensor& a, const Tensor& c, const uint32_t* alignment) {
-  const int64_t numbers[] = {
-      g.m,
-      g.n,
-      g.k,
-      g.lda,
-      g.ldb,
-      g.ldc,
-      g.batch,
-      g.a_step,
-      g.b_step,
-      g.c_step,
-      g.transpose_a + 2 * g.transpose_b + 4 * g.bias.defined(),
-      static_cast<int64_t>(a.dtype()) * 16 + static_cast<int64_t>(c.dtype())};
-  std::string key(sizeof numbers + 4 * sizeof *alignment, '\0');
-  std::memcpy(key.data(), numbers, sizeof numbers);
-  std::memcpy(key.data() + sizeof numbers, alignment, 4 * sizeof *alignment);
-  return key;
-}
+// What the choice of an algorithm depends on. Of no bias the alignment is 0.
+struct Key {
+  GemmShape shape;
+  DType dtype, result;
+  uint32_t alignment_a, alignment_b, alignment_c, alignment_bias;
+  auto operator<=>(const Key&) const = default;
+};
 
 // The handle, its workspace and the algorithms that were chosen so far.
 struct Context {
   Context() {
     check_cublas(library().cublasLtCreate(&handle), "cublasLtCreate");
     workspace = allocate(workspace_bytes);
-    check(workspace, "out of memory: the GPU lacks 32 MB for matrix products");
+    check(workspace, "out of memory: the GPU lacks 64 MB for matrix products; lower the batch");
   }
   Handle handle = nullptr;
   void* workspace;
   std::mutex mutex;
-  std::map<std::string, Algorithm> algorithms;
+  std::map<Key, Algorithm> algorithms;
 };
 
 Context& context() {
@@ -139,22 +129,30 @@ Context& context() {
   return *context;
 }
 
-Algorithm choose(void* product, const Layout& a, const Layout& b, const Layout& c,
-                 const uint32_t* alignment) {
+// The best algorithm for a product, which to the library is that of its b and its a.
+Algorithm choose(const Key& key, void* product, const Layout& a, const Layout& b, const Layout& c) {
   Description<&Library::cublasLtMatmulPreferenceDestroy> preference;
   check_cublas(library().cublasLtMatmulPreferenceCreate(&preference.data),
                "cublasLtMatmulPreferenceCreate");
-  const auto set_preference = library().cublasLtMatmulPreferenceSetAttribute;
-  set(set_preference, preference.data, preference_workspace, workspace_bytes);
-  for (int i = 0; i < 4; ++i)
-    set(set_preference, preference.data, preference_alignment_a + i, alignment[i]);
+  const auto prefer = [&](int attribute, const auto& value) {
+    set(library().cublasLtMatmulPreferenceSetAttribute, preference.data, attribute, value);
+  };
+  prefer(preference_workspace, workspace_bytes);
+  prefer(preference_reduction, reduction_in_compute_type);
+  prefer(preference_alignment_a, key.alignment_b);
+  prefer(preference_alignment_a + 1, key.alignment_a);
+  prefer(preference_alignment_a + 2, key.alignment_c);
+  prefer(preference_alignment_a + 3, key.alignment_c);
   Heuristic best{};
   int found = 0;
-  check_cublas(
-      library().cublasLtMatmulAlgoGetHeuristic(context().handle, product, a.data, b.data, c.data,
-                                               c.data, preference.data, 1, &best, &found),
-      "cublasLtMatmulAlgoGetHeuristic");
-  check(found > 0, "cuda: cuBLAS knows no algorithm for this product");
+  const GemmShape& shape = key.shape;
+  const int status = library().cublasLtMatmulAlgoGetHeuristic(
+      context().handle, product, b.data, a.data, c.data, c.data, preference.data, 1, &best, &found);
+  check(status == success && found > 0, "cuda: cuBLAS knows no way to multiply ",
+        shape.transpose_a ? "transposed " : "", "[", shape.m, ", ", shape.k, "] by ",
+        shape.transpose_b ? "transposed " : "", "[", shape.k, ", ", shape.n, "], ", shape.batch,
+        " of them, in ", key.dtype, " to ", key.result, " at multiples of ", key.alignment_a, ", ",
+        key.alignment_b, " and ", key.alignment_c, " bytes (status ", status, ")");
   return best.algorithm;
 }
 
@@ -180,17 +178,19 @@ void gemm(const Gemm& g, const Tensor& a, const Tensor& b, const Tensor& c) {
   describe(layout_a, a.dtype(), g.transpose_a ? g.k : g.m, g.transpose_a ? g.m : g.k, g.lda, g,
            g.a_step);
   describe(layout_c, c.dtype(), g.m, g.n, g.ldc, g, g.c_step);
-  const uint32_t of_c = alignment_of(c, g, g.c_step);
-  const uint32_t alignment[] = {alignment_of(b, g, g.b_step), alignment_of(a, g, g.a_step), of_c,
-                                of_c};
-  const std::string key = key_of(g, a, c, alignment);
+  const Key key{g,
+                a.dtype(),
+                c.dtype(),
+                alignment_of(a, g.a_step),
+                alignment_of(b, g.b_step),
+                alignment_of(c, g.c_step),
+                g.bias.defined() ? alignment_of(g.bias, 0) : 0};
   Context& use = context();
   const std::lock_guard lock(use.mutex);
   auto algorithm = use.algorithms.find(key);
   if (algorithm == use.algorithms.end())
     algorithm =
-        use.algorithms.emplace(key, choose(product.data, layout_b, layout_a, layout_c, alignment))
-            .first;
+        use.algorithms.emplace(key, choose(key, product.data, layout_a, layout_b, layout_c)).first;
   check_cublas(
       lib.cublasLtMatmul(use.handle, product.data, &g.alpha, b.raw(), layout_b.data, a.raw(),
                          layout_a.data, &g.beta, c.raw(), layout_c.data, c.raw(), layout_c.data,

@@ -5,14 +5,18 @@
 
 namespace tapeformer::cuda {
 
-/// c [m, n] = alpha op(a) [m, k] op(b) [k, n] + beta c + bias [n], row-major, for `batch` entries
-/// that lie a_step, b_step and c_step elements apart. lda, ldb and ldc: elements between rows.
-struct Gemm {
+/// Row-major matrices op(a) [m, k], op(b) [k, n] and c [m, n], `batch` of each, which lie a_step,
+/// b_step and c_step elements apart. lda, ldb and ldc: elements between rows.
+struct GemmShape {
   int64_t m, n, k;
   bool transpose_a, transpose_b;
   int64_t lda, ldb, ldc;
-  float alpha = 1, beta = 0;
   int64_t batch = 1, a_step = 0, b_step = 0, c_step = 0;
+  auto operator<=>(const GemmShape&) const = default;
+};
+/// c = alpha op(a) op(b) + beta c + bias [n].
+struct Gemm : GemmShape {
+  float alpha = 1, beta = 0;
   Tensor bias{};  // optional
 };
 

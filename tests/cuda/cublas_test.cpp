@@ -25,6 +25,8 @@ static_assert(desc_bias == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
 static_assert(layout_batch_count == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT);
 static_assert(layout_batch_offset == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
 static_assert(preference_workspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+static_assert(preference_reduction == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+static_assert(reduction_in_compute_type == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 static_assert(preference_alignment_a == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
               preference_alignment_a + 1 == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES &&
               preference_alignment_a + 2 == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES &&

@@ -34,6 +34,7 @@ struct Layout {
 
 struct Wish {
   size_t workspace = 0;
+  uint32_t reductions = ~0u;
   uint32_t alignment[4] = {256, 256, 256, 256};
 };
 
@@ -205,6 +206,8 @@ int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const 
   const int matrix = attribute - preference_alignment_a;
   if (attribute == preference_workspace)
     wish.workspace = read_attribute<size_t>(value, size);
+  else if (attribute == preference_reduction)
+    wish.reductions = read_attribute<uint32_t>(value, size);
   else if (matrix >= 0 && matrix < 4)
     wish.alignment[matrix] = read_attribute<uint32_t>(value, size);
   else
@@ -218,6 +221,9 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* a, void* b, void*
                *static_cast<Layout*>(c), *static_cast<Layout*>(d));
   if (wanted != 1) fault("cuBLAS: %d algorithms at once are not emulated", wanted);
   const auto& wish = *static_cast<Wish*>(preference);
+  if (wish.reductions != reduction_in_compute_type)
+    fault("cuBLAS: parts of a sum may be joined in 16 bits (reduction schemes %u)",
+          wish.reductions);
   Choice choice{{}, mark};
   std::copy_n(wish.alignment, 4, choice.alignment);
   static_assert(sizeof choice <= sizeof results->algorithm);
