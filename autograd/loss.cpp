@@ -185,6 +185,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor&
   const int64_t N = shape_of_rows(x).numel(), V = weight.dim(0);
   check_targets("linear_cross_entropy", x, V, targets, options);
   const RowLosses losses(x, targets, options);
+  if (chunk_bytes == 0) chunk_bytes = size_t{64} << (x.device() == Device::cpu ? 20 : 24);
   const size_t row_bytes = V * size_of(wide(x.dtype()));
   const auto fitting = static_cast<int64_t>(std::max<size_t>(1, chunk_bytes / row_bytes));
   if (N <= fitting) return project_whole(x, weight, losses);
