@@ -1,6 +1,7 @@
 // Trains a GPT-2 of 124M parameters on a GPU and says how far from the machine's limits it is:
 // tokens per second, the share of what its matrix products reach alone, and the time of every
-// operation beside its floor, which is what its bytes or its operations take at the least.
+// operation, and then of every kernel alone, beside its floor, which is what its bytes or its
+// operations take at the least.
 //
 //   bench_gpu                                   64 x 1024 tokens in a step, bf16
 //   bench_gpu --batch 16 --seconds 5
@@ -11,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "bench/gpu_kernels.h"
 #include "bench/training.h"
-#include "core/kernels.h"
 #include "train/number_option.h"
 
 using namespace tapeformer;
@@ -22,7 +23,7 @@ namespace {
 
 /// GPT-2 with 124 million parameters. The vocabulary is rounded up from 50257, so that rows of logits
 /// begin at multiples of 16 bytes.
-const Setting gpt2{"gpt2-1024", 12, 12, 768, 1024, 64, 50304};
+const Setting gpt2{"gpt2-1024", 12, 12, 768, 1024, 64, 50304, true};
 
 struct Options {
   std::string setting = gpt2.name, dtype = "bf16", device = "cuda", json;
@@ -34,22 +35,6 @@ struct Options {
 struct Limits {
   double flops_per_ms = 0, bytes_per_ms = 0;
 };
-
-/// The least time that a call takes, in milliseconds, of calls that follow each other.
-template <class F>
-double least_milliseconds(Device device, const F& f) {
-  constexpr int calls = 5;
-  double least = 1e30;
-  for (int round = 0; round < 5; ++round) {  // the first ones warm the processor up
-    synchronize(device);
-    const double time = milliseconds([&] {
-      for (int i = 0; i < calls; ++i) f();
-      synchronize(device);
-    });
-    least = std::min(least, time / calls);
-  }
-  return least;
-}
 
 Limits measure_limits(Device device, DType dtype) {
   const int64_t n = device == Device::cpu ? 512 : 8192;
@@ -124,6 +109,24 @@ void print_operations(Training& training, const Setting& setting, Device device,
               100 * (rest - update) / profile.step_ms());
 }
 
+/// Beside a copy or, where operations are the limit, a large product: 100 % is what those reach.
+void print_kernels(const Setting& setting, int64_t parameters, DType dtype, Device device,
+                   const Limits& limits) {
+  const KernelTimes kernels(setting, parameters, dtype, device);
+  std::printf("\n%-28s %9s %9s %7s  %s\n", "kernel alone", "ms", "floor ms", "of it", "moves");
+  for (const KernelTime& kernel : kernels.times()) {
+    const double by_bytes = kernel.bytes / limits.bytes_per_ms;
+    const double by_flops = kernel.flops / limits.flops_per_ms,
+                 floor = std::max(by_bytes, by_flops);
+    std::printf("%-28s %9.3f %9.3f %6.1f%%  ", kernel.name.c_str(), kernel.ms, floor,
+                100 * floor / kernel.ms);
+    if (by_flops > by_bytes)
+      std::printf("%.4g TFLOP/s\n", 1e-9 * kernel.flops / kernel.ms);
+    else
+      std::printf("%.0f GB/s\n", 1e-6 * kernel.bytes / kernel.ms);
+  }
+}
+
 /// Milliseconds of each step, for so long and at least five. As in a run, a step's result is read when
 /// the next one is under way: so this is the time from result to result.
 std::vector<double> time_steps(Training& training, double seconds) {
@@ -152,7 +155,8 @@ void run(const Options& options) {
   check(options.seconds >= 0 && options.seconds <= 3600, "--seconds must lie in 0 ... 3600, got ",
         options.seconds);
   const Limits limits = measure_limits(device, dtype);
-  Training training(setting, "layernorm", dtype, device);
+  std::optional<Training> trained(std::in_place, setting, "layernorm", dtype, device);
+  Training& training = *trained;
   const std::vector<double> steps = time_steps(training, options.seconds);
   const double step = median(steps), flops = flops_of(setting);
   const double share = flops / step / limits.flops_per_ms;
@@ -171,6 +175,9 @@ void run(const Options& options) {
       step, steps.size(), tokens, 1e-9 * flops / step, 100 * share,
       1e-9 * static_cast<double>(memory_stats(device).peak_bytes));
   print_operations(training, setting, device, dtype, limits);
+  const int64_t parameters = training.parameters();
+  trained.reset();  // so that its memory is free for the kernels
+  print_kernels(setting, parameters, dtype, device, limits);
   if (options.json.empty()) return;
   std::ofstream file(options.json);
   file << nlohmann::json{{"setting", setting.name},

@@ -32,10 +32,10 @@ SETTINGS = {
 
 
 def make_gpt(torch, s):
-    """The model of bench_train: GPT-2 without biases in its linear maps and without dropout."""
+    """The model of bench_train: GPT-2 without dropout and, unless s["bias"], biases of linear maps."""
     nn, F = torch.nn, torch.nn.functional
     C, H = s["channels"], s["heads"]
-    linear = functools.partial(nn.Linear, bias=False)
+    linear = functools.partial(nn.Linear, bias=s.get("bias", False))
     fused_attention = hasattr(F, "scaled_dot_product_attention")
 
     class Attention(nn.Module):

@@ -30,7 +30,7 @@ def measure(torch, options):
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     device = torch.device(options.device)
-    model = make_gpt(torch, vars(options)).to(device)
+    model = make_gpt(torch, vars(options) | {"bias": True}).to(device)
     run = torch.compile(model) if device.type == "cuda" else model
     parameters = list(model.parameters())
     matrices, vectors = ([p for p in parameters if (p.dim() >= 2) == many] for many in (True, False))

@@ -12,6 +12,7 @@ namespace tapeformer::bench {
 struct Setting {
   std::string name;
   int64_t layers, heads, channels, context, batch, vocabulary;
+  bool bias = false;
 
   int64_t tokens() const { return batch * context; }
   TransformerConfig config() const {
@@ -20,7 +21,7 @@ struct Setting {
             .layers = layers,
             .heads = heads,
             .channels = channels,
-            .bias = false};
+            .bias = bias};
   }
 };
 
