@@ -69,10 +69,14 @@ if [ -n "$sanitize" ]; then
   build_type=Debug
 fi
 
-passed=0 failed=0
-# Whatever happens, the last line is the count.
+passed=0 failed=0 ended=''
+# Whatever happens, the last line is the count, unless a signal stops this before its end.
 finish() {
   local status=$?
+  if [ -z "$ended" ] && { [ "$status" = 0 ] || [ "$status" -gt 128 ]; }; then
+    say "Stopped before all tests had run."
+    return
+  fi
   if [ "$status" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
   printf '%d passed, %d failed\n' "$passed" "$failed"
 }
@@ -112,4 +116,5 @@ if [ ${#arguments[@]} = 0 ] && [ -z "$sanitize" ]; then
   fi
 fi
 say "Tested in $((SECONDS - started)) s."
+ended=yes
 [ "$failed" = 0 ]
