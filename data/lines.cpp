@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "data/utf8.h"
@@ -192,15 +193,20 @@ void for_blocks_of_lines(const std::string& path, size_t most,
   size_t given = 0;
   const auto give = [&] {
     if (block.empty()) return;
-    f(block);
-    given += block.size();
-    block.clear();
+    const std::vector<std::string> now = std::exchange(block, {});
+    given += now.size();
+    f(now);
   };
   const auto take = [&](std::string_view line) {
     block.push_back(checked(line, given + block.size() + 1, path));
     if (block.size() == most) give();
   };
-  for_lines(path, take, give);
+  try {
+    for_lines(path, take, give);
+  } catch (const Error&) {  // the lines before what cannot be read are good
+    give();
+    throw;
+  }
   give();
 }
 

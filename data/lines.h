@@ -19,7 +19,7 @@ void for_lines(const std::string& path, const std::function<void(std::string_vie
 std::vector<std::string> read_lines(const std::string& path);
 
 /// The same for input without an end, as it comes: calls f with the next `most` lines, or with the
-/// fewer that are there when the input pauses or ends.
+/// fewer that are there when the input pauses, ends, or goes on with what makes this throw.
 void for_blocks_of_lines(const std::string& path, size_t most,
                          const std::function<void(const std::vector<std::string>&)>& f);
 

@@ -109,8 +109,12 @@ TEST_CASE("blocks_of_lines_are_full_or_end_where_the_input_pauses") {
   CHECK(blocks_of("five", 2, [] {}) == Blocks{{"a", "b"}, {"c", "d"}, {"e"}});
   write_bytes(folder / "four", "a\nb\nc\nd\n");
   CHECK(blocks_of("four", 2, [] {}) == Blocks{{"a", "b"}, {"c", "d"}});
-  write_bytes(folder / "bad", "a\nb\n\xFF\n");
-  CHECK_THROWS_WITH(blocks_of("bad", 2, [] {}), ContainsSubstring("line 3 of"));
+  write_bytes(folder / "bad", "a\nb\nc\n\xFF\nd\n");
+  Blocks before;
+  const auto keep = [&](const auto& block) { before.push_back(block); };
+  CHECK_THROWS_WITH(for_blocks_of_lines((folder / "bad").string(), 2, keep),
+                    ContainsSubstring("line 4 of"));
+  CHECK(before == Blocks{{"a", "b"}, {"c"}});
 
   // Whoever writes waits each time until what he wrote was given, 10 seconds at most.
   REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);

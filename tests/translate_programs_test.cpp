@@ -124,10 +124,11 @@ TEST_CASE("translate_trains_scores_and_translates") {
   const Outcome none = desk.piped(command + "--attention b.svg", "");
   CHECK(none.status == 1);
   CHECK_THAT(none.err, ContainsSubstring("no first sentence"));
-  // Other encodings are refused, with the number of the line.
-  const Outcome latin = desk.piped(command, "a dog\ncaf\xE9\n");
+  // Other encodings are refused, with the number of the line, once those before it are translated.
+  const Outcome latin = desk.piped(command, "a dog\ncaf\xE9\na cat\n");
   CHECK(latin.status == 1);
-  CHECK(latin.out.empty());
+  CHECK(latin.out == desk.piped(command, "a dog\n").out);
+  CHECK(std::ranges::count(latin.out, '\n') == 1);
   CHECK_THAT(latin.err, ContainsSubstring("line 2 of standard input is not UTF-8"));
 }
 
