@@ -66,7 +66,11 @@ Text Text::from_file(const std::string& path) {
   check(!S_ISCHR(status.st_mode), "text: '", path,
         "' is a device, which may have no end; give a file or a pipe");
   const size_t bytes = S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) : 0;
-  return Text(read_to_end(file.descriptor, bytes, path), path);
+  std::string content = read_to_end(file.descriptor, bytes, path);
+  check(!content.starts_with("\x1F\x8B"), "text: '", path,  // RFC 1952, section 2.3.1
+        "' is compressed with gzip; decompress it first: gunzip -k FILE");
+  return Text(std::move(content), path);
+  return Text(std::move(content), path);
 }
 
 std::string Text::fingerprint() const {

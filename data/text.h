@@ -14,7 +14,7 @@ class Text {
   Text(std::string content, std::string name);
   /// Reads the file or pipe to its end: a copy, so that whoever changes or shortens the
   /// file later disturbs no training. Throws when it is missing, a folder or device,
-  /// unreadable or empty.
+  /// unreadable, empty or compressed with gzip.
   static Text from_file(const std::string& path);
 
   std::string_view view() const { return *content_; }

@@ -38,7 +38,7 @@ struct TrainGptOptions {
 };
 
 inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
-  options.add("--data", o.data, "Text file to train on; without it, generated stories")
+  options.add("--data", o.data, "Plain text file to train on; without it, generated stories")
       ->configurable(false);
   options.flag("--lines", o.lines,
                "Every line of the text is an example of its own (names, sentences)");

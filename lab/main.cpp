@@ -38,9 +38,9 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--quick", o.quick, "Small sizes, one seed: a look, not a finding");
   app.add_option("--seeds", o.seeds, "Seeds for each setting [3, or 1 with --quick]")
       ->check(number_objection<int>);
-  app.add_option("--data", o.data, "Text to train on; without it, generated stories");
+  app.add_option("--data", o.data, "Plain text to train on; without it, generated stories");
   app.add_option("--lines", o.lines,
-                 "Text with an example on each line (names, sentences); without it, generated");
+                 "Plain text, an example on each line (names, sentences); without it, generated");
   app.add_option("--src", o.src,
                  "Sentences to translate, one a line; without them, an embedded language pair");
   app.add_option("--tgt", o.tgt, "Their translations, line by line");

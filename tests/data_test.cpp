@@ -187,6 +187,9 @@ TEST_CASE("text_errors_name_the_file_and_the_cure") {
   write_bytes(folder / "empty.txt", "");
   CHECK_THAT(error_of([&] { Text::from_file((folder / "empty.txt").string()); }),
              ContainsSubstring("empty.txt' is empty"));
+  write_bytes(folder / "text.txt.gz", "\x1F\x8B\x08 and so on");
+  CHECK_THAT(error_of([&] { Text::from_file((folder / "text.txt.gz").string()); }),
+             ContainsSubstring("text.txt.gz' is compressed with gzip; decompress it first"));
   CHECK_THAT(error_of([] { Text("", "nothing"); }), ContainsSubstring("'nothing' is empty"));
 }
 
