@@ -69,7 +69,7 @@ Text Text::from_file(const std::string& path) {
   std::string content = read_to_end(file.descriptor, bytes, path);
   check(!content.starts_with("\x1F\x8B"), "text: '", path,  // RFC 1952, section 2.3.1
         "' is compressed with gzip; decompress it first: gunzip -k FILE");
-  return Text(std::move(content), path);
+  if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);  // a byte order mark is no text
   return Text(std::move(content), path);
 }
 

@@ -12,9 +12,9 @@ class Text {
  public:
   /// `name` stands in messages for where the text came from.
   Text(std::string content, std::string name);
-  /// Reads the file or pipe to its end: a copy, so that whoever changes or shortens the
-  /// file later disturbs no training. Throws when it is missing, a folder or device,
-  /// unreadable, empty or compressed with gzip.
+  /// Reads the file or pipe to its end, but for a byte order mark that begins it: a copy, so that
+  /// whoever changes or shortens the file later disturbs no training. Throws when it is missing, a
+  /// folder or device, unreadable, empty or compressed with gzip.
   static Text from_file(const std::string& path);
 
   std::string_view view() const { return *content_; }

@@ -162,6 +162,8 @@ TEST_CASE("text_reads_a_file") {
   const Text text = Text::from_file((folder / "text.txt").string());
   CHECK(text.view() == content);
   CHECK(text.fingerprint() == Text(content, "other").fingerprint());
+  write_bytes(folder / "marked.txt", "\xEF\xBB\xBF" + content + "\xEF\xBB\xBF");
+  CHECK(Text::from_file((folder / "marked.txt").string()).view() == content + "\xEF\xBB\xBF");
 }
 
 TEST_CASE("fingerprint_notices_another_text") {
