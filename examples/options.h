@@ -109,9 +109,10 @@ inline std::string resume_command(const std::string& program, const std::string&
   return shell_word(program) + " " + options + " " + shell_word(folder);
 }
 
-/// Refuses what would change nothing in a new run.
+/// Refuses a negative rate, and what would change nothing in a new run.
 inline void check_updates(const CLI::App& app, const TrainOptions& train) {
   const ScheduleOptions& schedule = train.schedule;
+  check(schedule.lr >= 0, "--lr must be at least 0, got ", schedule.lr);
   if (app.count("--min-lr")) {
     check(schedule.name != "constant" && schedule.name != "invsqrt", "--min-lr: the schedule '",
           schedule.name, "' does not end at a rate of its own");

@@ -192,12 +192,12 @@ int run(CLI::App& app, TrainGptOptions options) {
   run["data"] = options.data.empty() ? "" : fs::absolute(options.data).string();
   if (options.data.empty() && tokenizer->name() != "bpe")
     options.train.perfect_loss = stories_entropy_per_character();
-  if (options.out.empty()) options.out = fresh_folder().string();
-  options.train.out = options.out;
   options.train.description = {to_json(options.model), tokenizer->to_json(),
                                run.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 
   Trainer trainer(model, *corpus, options.train);
+  if (options.out.empty()) options.out = fresh_folder().string();  // the options are checked
+  trainer.set_out(options.out);
   const FolderLock lock(options.out);
   if (options.resuming) trainer.resume();
   if (options.overwrite) remove_checkpoint(options.out);  // all that could be wrong is checked

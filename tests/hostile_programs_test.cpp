@@ -64,10 +64,15 @@ TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
   refused("--batch 1000000000000", "lower batch");
   refused("--accumulate 1000000000000", "accumulate");
   refused("--context 9223372036854775806", "larger than any memory");
+  refused("--lr -1", "--lr must be at least 0, got -1");
   refused("--min-lr 0.1", "above --lr");
   refused("--schedule constant --min-lr 1e-4", "'constant'");
   refused("--patience 2 --eval-every 0", "--eval-every 0");
   refused("--data /dev/zero", "is a device");
+
+  for (const char* option : {"--lr -1", "--warmup -1", "--accumulate 0", "--beta1 1"})
+    CHECK(desk.train(option).status > 0);
+  CHECK(!fs::exists(desk / "runs"));  // without --out
 
   const Outcome endless = desk.train("--out new --steps 2 --config /dev/zero");
   CHECK(endless.status > 0);

@@ -102,6 +102,9 @@ class Trainer {
   /// not finite throw and are never saved. A folder that is moved or removed meanwhile is made anew.
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
+  /// Where resume() and run() keep their files, instead of options.out.
+  void set_out(std::filesystem::path out) { options_.out = std::move(out); }
+
   int64_t step() const { return state_.step; }
   /// Of a run that is under way, until options.seconds are over; infinite without that limit.
   double seconds_left() const;
