@@ -10,6 +10,7 @@
 #include "train/generation.h"
 #include "train/language_model.h"
 #include "train/number_option.h"
+#include "train/option_failure.h"
 
 using namespace tapeformer;
 
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
   CLI::App app("Continues a prompt with a trained model.");
+  app.failure_message(option_failure);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--checkpoint", checkpoint, "Folder of a run, or its model.safetensors")
       ->required();

@@ -16,6 +16,7 @@
 #include "train/checkpoint.h"
 #include "train/format.h"
 #include "train/number_option.h"
+#include "train/option_failure.h"
 #include "train/trainer.h"
 
 namespace tapeformer {

@@ -15,6 +15,7 @@
 #include "train/files.h"
 #include "train/format.h"
 #include "train/number_option.h"
+#include "train/option_failure.h"
 
 using namespace tapeformer;
 
@@ -73,6 +74,7 @@ void decode(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Byte-pair encodings: learns one from texts, encodes, decodes.");
+  app.failure_message(option_failure);
   app.require_subcommand(1);
   CLI::App* const train_command = app.add_subcommand("train", "Learn merges from text files");
   train_command->add_option("--data", options.data, "Text files, plain or gzip")->required();

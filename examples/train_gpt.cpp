@@ -223,6 +223,7 @@ int main(int argc, char** argv) {
   TrainGptOptions options;
   if (argc > 0) options.program = argv[0];
   CLI::App app("Trains a GPT on text and samples from it.");
+  app.failure_message(option_failure);
   declare(app, options);
   CLI11_PARSE(app, argc, argv);
   try {

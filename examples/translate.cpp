@@ -279,6 +279,7 @@ int main(int argc, char** argv) {
   if (argc > 0) training.program = argv[0];
   TranslateOptions options;
   CLI::App app("Trains a translator on parallel text, scores it, and translates with it.");
+  app.failure_message(option_failure);
   app.require_subcommand(1);
   CLI::App* const train_command = app.add_subcommand("train", "Train a translator");
   CLI::App* const evaluate_command = app.add_subcommand("evaluate", "Score it on a test set");

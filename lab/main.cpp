@@ -12,6 +12,7 @@
 #include "layers/norm.h"
 #include "train/files.h"
 #include "train/number_option.h"
+#include "train/option_failure.h"
 
 namespace tapeformer::lab {
 namespace {
@@ -170,6 +171,7 @@ int run(const CLI::App& app, Options o) {
 int norm_lab_main(int argc, char** argv) {
   Options options;
   CLI::App app("Turns claims about norms into experiments, and experiments into verdicts.");
+  app.failure_message(option_failure);
   declare(app, options);
   CLI11_PARSE(app, argc, argv);
   try {

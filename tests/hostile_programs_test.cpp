@@ -94,6 +94,26 @@ TEST_CASE("options_out_of_bounds_are_refused_and_those_at_the_bounds_defined") {
   CHECK(loss("--steps 2 --data one.txt") == "final validation loss 0.0000 (perplexity 1.000)");
 }
 
+TEST_CASE("a_misspelt_option_is_answered_with_the_one_that_may_be_meant") {
+  const Desk desk;
+  const auto answer = [&](const std::string& command) {
+    CAPTURE(command);
+    const Outcome outcome = desk.run(command);
+    CHECK(outcome.status > 0);
+    return outcome.err;
+  };
+  CHECK_THAT(answer(GENERATE_TEXT " --checkpoint run --temprature 0.5"),
+             ContainsSubstring("not expected") &&
+                 ContainsSubstring("\nIs --temperature meant by --temprature?\n"));
+  CHECK_THAT(answer(TRAIN_GPT " --lyers=6"), ContainsSubstring("Is --layers meant by --lyers?"));
+  CHECK_THAT(answer(NORM_LAB " --sedes 3"), ContainsSubstring("Is --seeds meant by --sedes?"));
+  CHECK_THAT(answer("'" TAPEFORMER_TOKENIZER "' train --data a --merge 5"),
+             ContainsSubstring("Is --merges meant by --merge?"));
+  CHECK_THAT(answer("'" TAPEFORMER_TRANSLATE "' run --chekpoint a"),  // not the one it requires
+             ContainsSubstring("Is --checkpoint meant by --chekpoint?"));
+  CHECK_THAT(answer(TRAIN_GPT " --learning-rate 1 --epochs 2"), !ContainsSubstring("meant by"));
+}
+
 TEST_CASE("generate_defines_or_refuses_every_bound") {
   const Desk desk;
   REQUIRE(desk.train("--out run --steps 1").status == 0);
