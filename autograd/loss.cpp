@@ -26,8 +26,8 @@ void check_targets(const char* operation, const Tensor& x, int64_t classes, cons
 
 constexpr double f16_divisor = 0x1p-15;
 
-// What a loss over rows needs: how many rows count, and the loss of each. The rows are counted where the
-// targets lie, so that of targets on the host backward has the number without asking the device.
+// What a loss over rows needs: how many count, and the loss of each. The rows are counted where
+// the targets lie, so that with targets on the host backward knows it without asking the device.
 struct RowLosses {
   Tensor targets, known_count, count, each, divisor;
   CrossEntropyOptions options;

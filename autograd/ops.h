@@ -160,8 +160,8 @@ Tensor rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start =
               double base = 10000);
 
 // ---- Embedding and loss (loss.cpp).
-/// table [V, C], indices (i32, any shape) -> [.., C]. Throws for an index outside the table. Indices
-/// may lie on the CPU wherever the table is; those on a GPU are not looked at.
+/// table [V, C], indices (i32, any shape) -> [.., C]. Throws for an index outside the table.
+/// Indices may lie on the CPU wherever the table is; those on a GPU are not looked at.
 Tensor embedding(const Tensor& table, const Tensor& indices);
 struct CrossEntropyOptions {
   int32_t ignore_index = -1;  ///< targets with this value do not count

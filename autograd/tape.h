@@ -51,8 +51,8 @@ class BackwardPass {
  public:
   /// The gradient of output i; undefined when nothing flowed back to it (treat it as zero).
   const Tensor& gradient(size_t i = 0) const;
-  /// The gradient of output 0, which is one number. Of the loss that backward began with it is known
-  /// here; of anything else this waits for the device.
+  /// The gradient of output 0, which is one number. Of the loss that backward began with it is
+  /// known here; of anything else this waits for the device.
   double gradient_item() const;
   bool needs(size_t i) const;
   /// Number of elements of input i, which needs a gradient.

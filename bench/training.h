@@ -51,8 +51,8 @@ class Training {
     return times;
   }
 
-  /// The same step as a run takes it, which waits for none of it (training_step.h); in f16 without a
-  /// run's loss scale, for which it waits.
+  /// The same step as a run takes it, which waits for none of it (training_step.h); in f16 without
+  /// a run's loss scale, for which it waits.
   TrainingStep start_step() {
     const Tensor tokens = draw_tokens(), targets = draw_tokens();
     const auto loss = [this, tokens, targets] {

@@ -36,8 +36,8 @@ struct Heads {
 inline Device device_of(const Tensor& tensor) { return tensor.device(); }
 inline Device device_of(const Heads& heads) { return heads.tensor.device(); }
 
-// A program without the CUDA backend lacks every kernels::cuda function, and never calls one: it has
-// no tensor on that device. One with it (TAPEFORMER_CUDA) does not link unless all are there.
+// A program without the CUDA backend lacks every kernels::cuda function, and never calls one: it
+// has no tensor on that device. One with it (TAPEFORMER_CUDA) does not link unless all are there.
 #define TAPEFORMER_KERNEL(name, ...)                                           \
   namespace cpu {                                                              \
   void name(__VA_ARGS__);                                                      \
@@ -299,9 +299,9 @@ TAPEFORMER_KERNEL(cross_entropy, const Tensor& logits, const Tensor& targets, co
 ///   norm [1] = sqrt(sum_of_squares) / scale;
 ///   factor [1] = min(1, max_norm / (norm + 1e-6)) / scale, 1 / scale when max_norm is 0.
 /// The 1e-6 is PyTorch's: runs can be compared with it digit by digit. factor, 1 before the first
-/// step, becomes NaN, with which a step below changes nothing, where the norm or one of `losses` [n]
-/// (optional) is not finite. It stays NaN once it is: later steps, begun before anybody has seen
-/// that, change nothing either.
+/// step, becomes NaN, with which a step below changes nothing, where the norm or one of `losses`
+/// [n] (optional) is not finite. It stays NaN once it is: later steps, begun before anybody has
+/// seen that, change nothing either.
 TAPEFORMER_KERNEL(clip_factor, const Tensor& sum_of_squares, const Tensor& losses, double max_norm,
                   double scale, const Tensor& norm, const Tensor& factor)
 

@@ -11,8 +11,8 @@ namespace cuda {
 struct Download;
 }
 
-/// A copy of a tensor on its way to the host. It comes after the work that the device had by then, and
-/// waits for nothing that it gets later.
+/// A copy of a tensor on its way to the host. It comes after the work that the device had by then,
+/// and waits for nothing that it gets later.
 class Readback {
  public:
   Readback() = default;

@@ -1,9 +1,9 @@
 // The caching allocator, one for each device.
 //
 // On the CPU a request is rounded up to 64 bytes, or to 4 KiB pages from `mapping_threshold` on;
-// from there memory comes from mmap, aligned so that the kernel can back it with 2 MB pages. A freed
-// buffer goes to a list of its size. A request takes the smallest free buffer that holds it and is
-// at most an eighth larger: so a loop whose sizes vary a little (the last batch) settles as well.
+// from there memory comes from mmap, aligned so that the kernel can back it with 2 MB pages. A
+// freed buffer goes to a list of its size. A request takes the smallest free buffer that holds it
+// and is at most an eighth larger: so a loop whose sizes vary little (the last batch) settles too.
 //
 // On a GPU a buffer may be handed out again while kernels still use it: they all run on one stream,
 // so what the next owner does comes after them.

@@ -13,8 +13,8 @@ inline void on_interrupt(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-/// From here on the first request to end only sets `interrupted`. A terminal that goes away asks for
-/// it too, unless the program was started by nohup, which has it ignore that.
+/// From here on the first request to end only sets `interrupted`. A terminal that goes away asks
+/// for it too, unless the program was started by nohup, which has it ignore that.
 inline void catch_interrupts() {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, on_interrupt);
   if (std::signal(SIGHUP, on_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);

@@ -58,8 +58,8 @@ void declare(CLI::App& app, Options& o) {
       ->check(number_objection<int>);
 }
 
-// "batchnorm=powernorm": from now on what is called batchnorm is powernorm. In words, for the cards,
-// on which claims, numbers and plots keep the name.
+// "batchnorm=powernorm": from now on what is called batchnorm is powernorm. In words, for the
+// cards, on which claims, numbers and plots keep the name.
 std::string replace(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);

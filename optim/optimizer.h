@@ -36,8 +36,8 @@ class Optimizer {
 
  protected:
   explicit Optimizer(Parameters& parameters);
-  /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients. On a GPU
-  /// it may be NaN, and then nothing may change.
+  /// Updates elements [begin, end) of the flat buffers. factor [1] multiplies the gradients. On a
+  /// GPU it may be NaN, and then nothing may change.
   virtual void update(int64_t begin, int64_t end, const Tensor& factor, double lr, bool decays) = 0;
   /// Whether update() writes Parameters::rounded() too; if not, it is written afterwards.
   virtual bool rounds() const { return false; }

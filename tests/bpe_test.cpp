@@ -138,7 +138,7 @@ TEST_CASE("merges_in_any_order_act_as_gpt2s_loop_does") {
     }
     std::string word;
     for (int i = 0; i < 60; ++i) word += static_cast<char>('a' + random.below(3));
-    // The plain loop: the pair of the lowest rank, everywhere from left to right, until none merges.
+    // The plain loop: the pair of lowest rank, everywhere from left to right, until none merges.
     std::vector<int32_t> ids(word.begin(), word.end());
     for (bool merged = true; merged;) {
       merged = false;

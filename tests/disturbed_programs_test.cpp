@@ -1,5 +1,5 @@
-// train_gpt while its disk fills, its rights end, its folder moves or its memory does not suffice: a
-// message, and the newest checkpoint goes on.
+// train_gpt while its disk fills, its rights end, its folder moves or its memory does not suffice:
+// a message, and the newest checkpoint goes on.
 #include <csignal>
 
 #include "tests/desk.h"

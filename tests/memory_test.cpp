@@ -1,4 +1,4 @@
-// The memory that training takes: what is told before is less than what it takes, and not much less.
+// The memory that training takes: what is told before is less than that, and not much less.
 #include "train/memory.h"
 
 #include "core/storage.h"

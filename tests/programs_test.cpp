@@ -214,8 +214,8 @@ TEST_CASE("the_doctor_reports_every_parameter") {
 
 namespace {
 
-// Starts a long run in the desk's folder `run`, in a process of its own, which ignores SIGHUP or not
-// whatever these tests were started by.
+// Starts a long run in the desk's folder `run`, in a process of its own, which ignores SIGHUP or
+// not whatever these tests were started by.
 pid_t start(const Desk& desk, bool resume, bool ignores_hangup = false) {
   const pid_t child = fork();
   if (child != 0) return child;

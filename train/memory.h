@@ -23,8 +23,8 @@ struct TrainingMemory {
   double activations = 0;  ///< of the blocks: what backward needs
   double all() const { return weights + activations; }
 };
-/// At least, for a model of this dtype and micro-batches of `tokens` tokens (of a decoder's targets;
-/// 0 where they differ from batch to batch).
+/// At least, for a model of this dtype and micro-batches of `tokens` tokens (of a decoder's
+/// targets; 0 where they differ from batch to batch).
 TrainingMemory training_memory(const TransformerConfig& config, DType dtype, int64_t tokens);
 
 /// Throws, naming the numbers and the field to lower, where that is more than the device has.

@@ -233,8 +233,8 @@ void Trainer::inspect() {
   if (const auto metrics = task_.inspect(state_.step)) write(*metrics);
 }
 
-// Starts a step, and only then reads the one before it, so that the device always has work. A step on
-// the CPU is done when it has started, and in f16 the next one needs its loss scale.
+// Starts a step, and only then reads the one before it, so that the device always has work. A step
+// on the CPU is done when it has started, and in f16 the next one needs its loss scale.
 void Trainer::train_step(const TrainEvents& events) {
   const auto begin = Clock::now();
   const double lr = learning_rate(options_.schedule, state_.step);

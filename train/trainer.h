@@ -99,7 +99,7 @@ class Trainer {
   void resume();
   /// Trains until `stop_after` updates are done (0: all). The first checkpoint is of step 0; a run
   /// that ends, for whatever reason but an exception, leaves one of its last step. Weights that are
-  /// not finite throw and are never saved. A folder that is moved or removed meanwhile is made anew.
+  /// not finite throw and are never saved. A folder moved or removed meanwhile is made anew.
   TrainResult run(int64_t stop_after, const TrainEvents& events);
 
   /// Where resume() and run() keep their files, instead of options.out.

@@ -44,10 +44,10 @@ class TrainingStep {
                std::vector<MicroBatch> batches, int64_t step, double lr, double max_norm,
                uint64_t seed, LossScale* loss_scale = nullptr);
 
-  /// Waits for the step. A loss or gradient that is not finite throws NotFiniteError, naming the step
-  /// and the first operation (or parameter) where it appeared; this step and those that were started
-  /// since leave the parameters as they are. With a loss scale, a gradient that is not finite skips
-  /// the update, and throws only when the scale cannot fall further. Once for each step.
+  /// Waits for the step. A loss or gradient that is not finite throws NotFiniteError, naming the
+  /// step and the first operation (or parameter) where it appeared; this step and those that were
+  /// started since leave the parameters as they are. With a loss scale, a gradient that is not
+  /// finite skips the update, and throws only when the scale cannot fall further. Once per step.
   StepResult result();
 
  private:

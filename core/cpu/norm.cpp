@@ -5,8 +5,8 @@
 // The variance is the mean of (s - mu)^2: the one-pass form mean(s^2) - mu^2 loses every digit
 // where the mean is large (Chan, Golub & LeVeque 1983, "Algorithms for computing the sample
 // variance", section 1). Reading the cache again for it costs little; what costs is that the memory
-// has nothing to do meanwhile. So the sums of forward fetch what is read and written a little later,
-// and those of backward, which read more, what is written.
+// has nothing to do meanwhile. So the sums of forward fetch what is read and written a little
+// later, and those of backward, which read more, what is written.
 #include <cmath>
 
 #include "core/cpu/row_sums.h"
@@ -21,10 +21,10 @@ Tensor or_constant(const Tensor& given, double constant, const Tensor& x) {
   return given.defined() ? given : Tensor::full({x.dim(-1)}, constant, x.dtype());
 }
 
-// What a row fetches: the elements that come distance_bytes after its own, nothing where these would
-// end beyond the last row. A row of 128 channels takes less time than the memory to answer, so its
-// own would come too late; of 1, 2, 4 and 8 KB ahead, 2 were the fastest (bench_norms). Tensors of
-// up to cached_bytes are taken to lie in a cache, where fetching would only cost.
+// What a row fetches: the elements that come distance_bytes after its own, nothing where these
+// would end beyond the last row. A row of 128 channels takes less time than the memory to answer,
+// so its own would come too late; of 1, 2, 4 and 8 KB ahead, 2 were the fastest (bench_norms).
+// Tensors of up to cached_bytes are taken to lie in a cache, where fetching would only cost.
 class Fetch {
  public:
   Fetch(int64_t n, int64_t channels, int64_t element_bytes)

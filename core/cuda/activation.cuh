@@ -37,7 +37,7 @@ __device__ inline float value_of(kernels::Unary f, float x) {
   }
 }
 
-/// f'(x), where `kept` is x, or y = f(x) for the functions of which derivative_reads_output is true.
+/// f'(x), where `kept` is x, or y = f(x) for the functions with derivative_reads_output.
 ///   gelu: Phi(x) + x phi(x); gelu_tanh: s + x s (1 - s) 2u'; silu: s (1 + x (1 - s)), s = sigmoid.
 __device__ inline float derivative_of(kernels::Unary f, float kept) {
   using kernels::Unary;

@@ -1,6 +1,6 @@
 // Attention, backward (Dao 2023, algorithm 2), in two kernels, so that every sum has one owner and
-// nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other walks
-// the queries for a tile of keys and sums dk and dv.
+// nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other
+// walks the queries for a tile of keys and sums dk and dv.
 #include "core/cuda/attention_mma.cuh"
 
 namespace tapeformer::kernels::cuda {

@@ -1,9 +1,9 @@
-// What the attention kernels on tensor cores share. They take 16-bit rows and heads of 32, 64 or 128
-// channels; what they cannot take goes to the kernels of attention.cu and attention_backward.cu.
+// What the attention kernels on tensor cores share. They take 16-bit rows and heads of 32, 64 or
+// 128 channels; the rest goes to the kernels of attention.cu and attention_backward.cu.
 //
-// A block of four warps owns 64 rows, each warp 16 of them, which stay with it: sums over what meets
-// these rows never leave the warp. Of a sum [16, n] of a warp a lane holds rows g and g + 8 and, in
-// every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4 (see ptx.cuh).
+// A block of four warps owns 64 rows, each warp 16 of them, which stay with it: sums over what
+// meets these rows never leave the warp. Of a sum [16, n] of a warp a lane holds rows g and g + 8
+// and, in every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4 (see ptx.cuh).
 #pragma once
 
 #include "core/cuda/attention.cuh"
@@ -110,8 +110,8 @@ struct LanePlace {
 };
 
 /// Products of 64 queries, from `first` on, and n tiles of 8 keys, from `s0` on, become scores with
-/// the base 2, which is the GPU's own: exp2(score) = exp(scale q k + bias). -inf where a query, which
-/// sees `visible` keys, does not see the key.
+/// the base 2, which is the GPU's own: exp2(score) = exp(scale q k + bias). -inf where a query,
+/// which sees `visible` keys, does not see the key.
 template <class T, int n>
 __device__ void to_scores(float (&score)[n][4], const Attention<T>& a, float slope, int64_t first,
                           int64_t s0, const int64_t (&visible)[2]) {
@@ -164,8 +164,8 @@ void dispatch_tensor_cores(DType dtype, int64_t D, F&& f) {
   with_size(f16{});
 }
 
-/// As kernels::attention_forward and, with delta [B, H, T] = sum_D(dout out), attention_backward, for
-/// what serves_tensor_cores.
+/// As kernels::attention_forward and, with delta [B, H, T] = sum_D(dout out), attention_backward,
+/// for what serves_tensor_cores.
 void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                            const kernels::AttentionShape& shape, const Tensor& out,
                            const Tensor& lse);

@@ -14,8 +14,8 @@ struct MmaBackward {
   const float *lse, *delta;  // [B, H, T]
 };
 
-// lse with the base 2. A query that sees no key has none; its scores are -inf, and exp2(score - lse)
-// must be 0.
+// lse with the base 2. A query that sees no key has none; its scores are -inf, and
+// exp2(score - lse) must be 0.
 __device__ float base_2(float lse) { return lse == -INFINITY ? 0 : lse * log2_of_e; }
 
 // Dynamic shared memory: two tiles that stay, two stages of two tiles that come along.

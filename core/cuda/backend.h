@@ -11,8 +11,8 @@ namespace tapeformer::cuda {
 
 /// Why the GPU cannot be used, in one sentence; empty when it can.
 TAPEFORMER_CUDA_PART std::string why_not();
-/// Computes on this GPU from now on. Throws when there is none of that index, or when another one is
-/// in use already.
+/// Computes on this GPU from now on. Throws when there is none of that index, or when another one
+/// is in use already.
 TAPEFORMER_CUDA_PART void use_gpu(int index);
 TAPEFORMER_CUDA_PART void synchronize();
 

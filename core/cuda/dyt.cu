@@ -18,8 +18,8 @@ struct DytForward : Each {
   }
 };
 
-// t = tanh(alpha x), dt = (1 - t^2) (alpha dx + x dalpha): writes dx, and sums for dgamma, dbeta and
-// dalpha, each of them for each channel.
+// t = tanh(alpha x), dt = (1 - t^2) (alpha dx + x dalpha): writes dx, and sums for dgamma, dbeta
+// and dalpha, each of them for each channel.
 template <class T>
 struct DytBackward {
   const T *dy, *x;

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(sort_threads)
 
 constexpr unsigned gather_threads = 128, lane_columns = 4;
 
-// dtable[v] (+)= the sum of dy over the positions of v, in their order: one warp for each v and each
+// dtable[v] (+)= the sum of dy over the positions of v, in their order: one warp for each v and
 // 128 columns. Each lane finds where v begins in another chunk, then all follow chunk by chunk.
 template <class T>
 __global__ void __launch_bounds__(gather_threads)

@@ -1,9 +1,9 @@
-// The three things that a kernel needs besides CUDA C++: launch(), SHARED and DYN_SHARED. nvcc turns
-// them into CUDA's own; where TAPEFORMER_CUDA_EMULATED is defined, g++ compiles the kernels and they
-// run on the emulator in tests/cuda_emulator, which checks what a GPU does not.
+// The three things that a kernel needs besides CUDA C++: launch(), SHARED and DYN_SHARED. nvcc
+// turns them into CUDA's own; where TAPEFORMER_CUDA_EMULATED is defined, g++ compiles the kernels
+// and they run on the emulator in tests/cuda_emulator, which checks what a GPU does not.
 //
-// Rules that both rely on: a block has a multiple of 32 threads, shuffles have full masks, no thread
-// returns before a barrier, one barrier stands on a line.
+// Rules that both rely on: a block has a multiple of 32 threads, shuffles have full masks, no
+// thread returns before a barrier, one barrier stands on a line.
 #pragma once
 
 #include <cuda_runtime.h>

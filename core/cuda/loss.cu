@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(count_threads)
 // With l = x - max x, Z = sum_v exp(l_v) and q = (1 - s) onehot(target) + s / V:
 //   loss = -sum_v q_v (l_v - log Z) = log Z - (1 - s) l_target - s mean(l);
 //   dloss / dx_v = exp(l_v) / Z - q_v
-// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a running
-// maximum, and corrects the sum so far when it grows; dlogits may be logits itself.
+// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a
+// running maximum, and corrects the sum so far when it grows; dlogits may be logits itself.
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
     cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,

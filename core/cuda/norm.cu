@@ -1,5 +1,5 @@
-// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without the
-// mean and without the shift, so both are one template: `centred` is what tells them apart.
+// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without
+// the mean and without the shift, so both are one template: `centred` is what tells them apart.
 #include "core/cuda/row.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -113,8 +113,8 @@ struct Backward {
 // With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it). A group takes
-// every groups-th row and sums dgamma and dbeta of its rows in registers, of which one block may have
-// all.
+// every groups-th row and sums dgamma and dbeta of its rows in registers, of which one block may
+// have all.
 template <bool centred, class Row, class T>
 __global__ void __launch_bounds__(Row::block, 1) norm_backward_kernel(Backward<T> a) {
   constexpr int n = pack_of<T>;

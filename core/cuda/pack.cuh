@@ -1,5 +1,5 @@
-// Numbers that lie together, read and written 16 bytes at a time, which takes fewer instructions and
-// keeps more bytes under way.
+// Numbers that lie together, read and written 16 bytes at a time, which takes fewer instructions
+// and keeps more bytes under way.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +70,8 @@ __device__ void write(const Out& to, size_t i, const float (&values)[n]) {
 
 // ---------------------------------------------------------------- loops
 
-/// Functions of `n` elements from an index on, run<n>(i), that run for every element; named so that a
-/// test can list them.
+/// Functions of `n` elements from an index on, run<n>(i), that run for every element; named so that
+/// a test can list them.
 struct EachPack {};
 
 template <class F, int n>
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(each_threads) each_pack_kernel(size_t count, F
   if (const size_t rest = packs * n + first; rest < count) f.template run<1>(rest);
 }
 
-/// Runs f for elements 0 ... count - 1, n at a time when all `data` that it touches begins on a pack.
+/// Runs f for elements 0 ... count - 1, n at a time where all `data` it touches begins on a pack.
 template <int n, class F>
 void each_pack(int64_t count, const F& f, std::initializer_list<const void*> data,
                StreamAt at = stream()) {

@@ -1,4 +1,4 @@
-// Rotary positions: every pair of channels of a head turns by an angle that grows with its position.
+// Rotary positions: every pair of channels of a head turns by an angle that grows with position.
 #include "core/cuda/device.cuh"
 
 namespace tapeformer::kernels::cuda {

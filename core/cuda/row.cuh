@@ -1,5 +1,5 @@
-// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a block
-// for long ones. So a row is read from memory once, however often a kernel needs it.
+// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a
+// block for long ones. So a row is read from memory once, however often a kernel needs it.
 #pragma once
 
 #include "core/cuda/pack.cuh"
@@ -26,8 +26,8 @@ struct RowLayout {
       return block_sum<threads>(x);
   }
 
-  /// Calls f(k, i) for every run, n elements from i on, of a row of C that this thread holds, as its
-  /// k-th element and those after it. The last run may reach beyond the row.
+  /// Calls f(k, i) for every run, n elements from i on, of a row of C that this thread holds, as
+  /// its k-th element and those after it. The last run may reach beyond the row.
   template <int n, class F>
   __device__ static void for_each(int C, const F& f) {
     static_assert(items % n == 0);

@@ -1,5 +1,5 @@
-// core/cuda/cublas.h repeats what a build need not have, NVIDIA's cublasLt.h. Where that is here too,
-// this fails to compile when they differ.
+// core/cuda/cublas.h repeats what a build need not have, NVIDIA's cublasLt.h. Where that is here
+// too, this fails to compile when they differ.
 #if __has_include(<cublasLt.h>)
 #include "core/cuda/cublas.h"
 
@@ -41,8 +41,8 @@ static_assert(sizeof(Heuristic) == sizeof(Result) && alignof(Heuristic) == align
               offsetof(Heuristic, state) == offsetof(Result, state) &&
               offsetof(Heuristic, waves) == offsetof(Result, wavesCount));
 
-/// Whether one type is passed as the other is: both pointers, to what may be written or both not, or
-/// numbers of one size and sign, an enumeration being one.
+/// Whether one type is passed as the other is: both pointers, to what may be written or both not,
+/// or numbers of one size and sign, an enumeration being one.
 template <class Ours, class Theirs>
 constexpr bool passed_alike() {
   using To = std::remove_pointer_t<Ours>;

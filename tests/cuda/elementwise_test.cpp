@@ -62,8 +62,8 @@ TEST_CASE("cuda_affine_powers_and_copies") {
                [](const Inputs&, const Outputs& out) { kernels::fill(out[0].tensor, 1.25); });
 }
 
-// Whether 16 bytes at a time or an element, as begin and end demand: all of a part of a tensor changes,
-// and nothing else.
+// Whether 16 bytes at a time or an element, as begin and end demand: all of a part of a tensor
+// changes, and nothing else.
 TEST_CASE("cuda_copies_parts_that_begin_and_end_anywhere") {
   constexpr int64_t n = 64;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

@@ -1,5 +1,5 @@
-// Runs a kernel on the GPU, an emulated one in most builds, in f32, bf16 and f16 and in three orders of threads, and
-// compares it with the CPU's kernel in double.
+// Runs a kernel on the GPU, an emulated one in most builds, in f32, bf16 and f16 and in three
+// orders of threads, and compares it with the CPU's kernel in double.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Runs the tests of the CUDA kernels. Where all of them ran, every kernel must have: the list is what
-// the sources of the backend define.
+// Runs the tests of the CUDA kernels. Where all of them ran, every kernel must have: the list is
+// what the sources of the backend define.
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
 #else

@@ -72,8 +72,8 @@ __global__ void ldmatrix_kernel(const int32_t* x, uint32_t* loaded) {
   for (int m = 0; m < 4; ++m) loaded[32 * m + threadIdx.x] = registers[m];
 }
 
-// to [2, 4, 32] = what is there of from [4, 32] when one group of copies may be on its way, and when
-// none may. Odd threads do not want the second half of theirs.
+// to [2, 4, 32] = what is there of from [4, 32] when one group of copies may be on its way, and
+// when none may. Odd threads do not want the second half of theirs.
 __global__ void copy_kernel(const float* from, float* to) {
   SHARED(float4, arrived, [32]);
   const bool wanted = threadIdx.x % 2 == 0;

@@ -32,8 +32,8 @@ void set_order(Order order, uint64_t seed = 1);
 
 /// Runs a kernel now. Faults for a block of more than 1024 threads or one not a multiple of 32.
 void run(const Launch& launch);
-/// Names, without template arguments and namespaces, of all kernels that ran in this process, and of
-/// their first template arguments.
+/// Names, without template arguments and namespaces, of all kernels that ran in this process, and
+/// of their first template arguments.
 const std::set<std::string>& kernels_run();
 /// The most dynamic shared memory, in bytes, that each kernel that has any was launched with; by
 /// names with template arguments.
@@ -50,8 +50,8 @@ uint64_t exchange(uint32_t mask, uint64_t value, unsigned source, Place place);
 void start_copy(void* to, const void* from, size_t bytes, bool wanted);
 /// What the running thread has started since the last call is a group.
 void end_group_of_copies();
-/// Copies what the running thread has started, but for its last `left` groups. What nobody waits for
-/// never arrives, so a wait that is missing shows.
+/// Copies what the running thread has started, but for its last `left` groups. What nobody waits
+/// for never arrives, so a wait that is missing shows.
 void wait_for_copies(unsigned left);
 /// Faults unless the address is a multiple of `bytes`; `what` begins the message.
 void check_aligned(const char* what, const void* address, size_t bytes);

@@ -1,5 +1,5 @@
-// Built with a sanitizer, the emulator lets it see what every thread of a kernel does: it reports the
-// faults that are planted here.
+// Built with a sanitizer, the emulator lets it see what every thread of a kernel does: it reports
+// the faults that are planted here.
 #include <climits>
 #include <cstdio>
 #include <filesystem>

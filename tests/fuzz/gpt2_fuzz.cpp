@@ -4,8 +4,8 @@
 
 using namespace tapeformer;
 
-// All bytes under their names in GPT-2's files (those that are no visible character from U+0100 on),
-// and two merges.
+// All bytes under their names in GPT-2's files (those that are no visible character from U+0100
+// on), and two merges.
 static std::string small_vocabulary() {
   std::string vocabulary = "{";
   int id = 0, unseen = 0x100;
