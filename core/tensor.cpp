@@ -121,14 +121,15 @@ void Tensor::fill(double value) const { kernels::fill(*this, value); }
 void Tensor::copy_from(const Tensor& source) const {
   check(source.shape() == shape(), "copy_from: shapes differ: ", shape(), " from ", source.shape());
   if (source.device() == device()) return kernels::copy(source, *this);
-  // Converted where the source lies, moved as it is.
-  const Tensor moved =
-      source.dtype() == dtype() ? source : Tensor::empty(shape(), dtype(), source.device());
-  if (source.dtype() != dtype()) kernels::copy(source, moved);
-  if (bytes() == 0) return;
+  if (numel() == 0) return;
   if constexpr (knows_cuda) {
-    if (device() == Device::cuda) return cuda::copy_to_device(raw(), moved.raw(), bytes());
-    cuda::copy_to_host(raw(), moved.raw(), bytes());
+    if (source.dtype() != dtype()) {  // converted on the host, which has every dtype
+      const Tensor here = source.to(Device::cpu), converted = empty(shape(), dtype());
+      kernels::copy(here, converted);
+      return copy_from(converted);
+    }
+    if (device() == Device::cuda) return cuda::copy_to_device(raw(), source.raw(), bytes());
+    cuda::copy_to_host(raw(), source.raw(), bytes());
   }
 }
 

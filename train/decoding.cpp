@@ -36,10 +36,10 @@ class Scorer {
     if (cached_ && !same) cache_.select(parents, !same_memory);
   }
 
-  /// [hypotheses, V], f32. Throws where they are not numbers.
+  /// [hypotheses, V], f32, on the host. Throws where they are not numbers.
   Tensor log_probabilities(const std::vector<Hypothesis>& hypotheses) {
     const Pause pause;
-    const Tensor scores = log_softmax(cast(logits(hypotheses), DType::f32));
+    const Tensor scores = log_softmax(cast(logits(hypotheses), DType::f32)).to(Device::cpu);
     for (int64_t row = 0; row < scores.dim(0); ++row)  // one such logit spoils its row
       check(!std::isnan(scores.data<float>()[row * scores.dim(1)]),
             "decoding: the model's logits are not finite; its weights are broken, or its training "
@@ -277,7 +277,7 @@ std::vector<std::vector<double>> attention_of(Seq2Seq& model, const std::vector<
   int64_t maps = 0;
   Context context{.memory_lengths = read.lengths};
   context.observe_cross_attention = [&](const Tensor& weights) {  // [1, H, T, S]
-    const Tensor wide = cast(weights, DType::f64);
+    const Tensor wide = cast(weights.to(Device::cpu), DType::f64);
     for (int64_t h = 0; h < wide.dim(1); ++h, ++maps)
       for (int64_t t = 0; t < T; ++t)
         for (int64_t s = 0; s < S; ++s) mean[t][s] += wide.data<double>()[(h * T + t) * S + s];

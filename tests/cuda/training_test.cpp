@@ -9,7 +9,6 @@
 #include "tests/norms.h"
 #include "tests/temporary_folder.h"
 #include "train/evaluation.h"
-#include "train/generation.h"
 #include "train/trainer.h"
 #include "train/translator.h"
 
@@ -99,14 +98,6 @@ TEST_CASE("cuda_trains_in_16_bits_as_the_cpu_does") {
       CHECK(std::abs(gpu.of_steps[step] - cpu.of_steps[step]) < 2 * rounding * cpu.of_steps[step]);
     CHECK(gpu.of_steps.back() < gpu.of_steps.front() - 0.2);
   }
-}
-
-TEST_CASE("cuda_generates_the_text_of_the_cpu") {
-  const Stories stories;
-  GPT model(stories.config("layernorm"), 1);
-  const std::string cpu = generate_text(model, *stories.tokenizer, "", 30, {}, 1);
-  convert(model, DType::f32, Device::cuda);
-  CHECK(generate_text(model, *stories.tokenizer, "", 30, {}, 1) == cpu);
 }
 
 TEST_CASE("cuda_trains_a_translator_as_the_cpu_does") {
