@@ -15,7 +15,7 @@
 using namespace tapeformer;
 
 int main(int argc, char** argv) {
-  std::string checkpoint, prompt;
+  std::string checkpoint, prompt, device = "cpu";
   int64_t tokens = 400;
   int threads = 0;
   SamplingOptions sampling;
@@ -42,12 +42,13 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", seed, "Equal seeds give equal text; without one every call differs")
       ->check(number_objection<uint64_t>);
+  app.add_option("--device", device, "cpu, cuda or cuda:<index>")->capture_default_str();
   app.add_option("--threads", threads, "CPU threads; 0: all that this process may use")
       ->check(number_objection<int>);
   CLI11_PARSE(app, argc, argv);
   try {
     if (threads != 0) set_num_threads(threads);
-    const LanguageModel language = load_language_model(checkpoint);
+    const LanguageModel language = load_language_model(checkpoint, find_device(device));
     std::fputs(prompt.c_str(), stdout);
     generate_text(*language.model, *language.tokenizer, prompt, tokens, sampling,
                   seed ? *seed : std::random_device{}(), [](const std::string& piece) {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/device.h"
+#include "core/dtype.h"
 #include "core/threads.h"
 #include "data/json_text.h"
 #include "layers/initialization.h"
@@ -64,6 +66,18 @@ inline void declare_threads(const OptionGroup& options, int64_t& threads) {
 inline void use_threads(int64_t threads) {
   check(threads >= 0 && threads <= 1024, "--threads must lie in 0 ... 1024, got ", threads);
   if (threads > 0) set_num_threads(static_cast<int>(threads));
+}
+
+/// In what numbers a model is trained, and where.
+inline void declare_arithmetic(const OptionGroup& options, std::string& dtype,
+                               std::string& device) {
+  options.add("--dtype", dtype, "f32, f64, or with f32 master weights bf16 or f16");
+  options.add("--device", device, "cpu, cuda or cuda:<index>");
+}
+inline Device find_device_for(const std::string& dtype, const std::string& device) {
+  check(find_dtype(dtype) != DType::f64 || device == "cpu",
+        "--dtype f64: a GPU trains in f32, bf16 or f16; use --device cpu");
+  return find_device(device);
 }
 
 /// The shape of a model of one stack or two.

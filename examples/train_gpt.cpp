@@ -105,8 +105,6 @@ void print_end(const TrainGptOptions& options, const TrainResult& result, GPT& m
 }
 
 void check_options(const TrainGptOptions& options) {
-  check(find_dtype(options.dtype) != DType::f64 || options.device == "cpu",
-        "--dtype f64: a GPU trains in f32, bf16 or f16; use --device cpu");
   check(options.stop_after >= 0, "--stop-after must not be negative, got ", options.stop_after);
   check(options.out.empty() || !holds_run(options.out) || options.resuming || options.overwrite ||
             options.doctor || options.inspect.leak_test || !options.inspect.profile.empty(),
@@ -160,7 +158,7 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (!options.resuming) check_updates(app, options.train);
   complete(options);
   check_options(options);
-  const Device device = find_device(options.device);
+  const Device device = find_device_for(options.dtype, options.device);
   use_threads(options.threads);
 
   const Text text = options.data.empty()

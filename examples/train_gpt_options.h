@@ -60,8 +60,7 @@ inline void declare_run(const OptionGroup& options, TrainGptOptions& o) {
   options.flag("--doctor", o.doctor, "Take two steps, report every parameter, and exit")
       ->configurable(false);
   options.add("--seed", o.train.seed, "Seed of weights, batches, dropout and samples");
-  options.add("--dtype", o.dtype, "f32, f64, or with f32 master weights bf16 or f16");
-  options.add("--device", o.device, "cpu, cuda or cuda:<index>");
+  declare_arithmetic(options, o.dtype, o.device);
 }
 
 inline void declare_model(const OptionGroup& options, TrainGptOptions& o) {

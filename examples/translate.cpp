@@ -174,6 +174,8 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   else
     check_new_run(app, o);
   use_threads(o.threads);
+  const DType dtype = find_dtype(o.dtype);
+  const Device device = find_device_for(o.dtype, o.device);
   const Texts texts = read_texts(o);
   const std::string text = fingerprint(texts);
   check(!o.resume || run["text"] == text, "these are not the texts that the run in ", o.out,
@@ -190,8 +192,9 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   o.model.tied = !o.untied;
   TransformerConfig sizes = o.model;
   sizes.encoder_layers = encoder_shape(sizes).blocks;
-  check_training_memory(sizes, DType::f32, 0, Device::cpu);
+  check_training_memory(sizes, dtype, 0, device);
   Seq2Seq model(o.model, o.train.seed);
+  if (dtype != DType::f32 || device != Device::cpu) convert(model, dtype, device);
   warn_of_leak(norm_of(o.model, StackShape::Role::decoder), model.decoder_mixes(true),
                model.decoder_mixes(false));
   TranslationTask task(model, coders, training, validation, texts.validation,
@@ -218,7 +221,7 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
 
 void evaluate(const TranslateOptions& o) {
   use_threads(o.threads);
-  Translator translator = load_translator(o.checkpoint);
+  Translator translator = load_translator(o.checkpoint, find_device(o.device));
   std::vector<std::string> sources, references;
   for (SentencePair& pair : read_pairs(o.src, o.ref)) {
     sources.push_back(std::move(pair.source));
@@ -245,7 +248,7 @@ void evaluate(const TranslateOptions& o) {
 
 void run(const TranslateOptions& o) {
   use_threads(o.threads);
-  Translator translator = load_translator(o.checkpoint);
+  Translator translator = load_translator(o.checkpoint, find_device(o.device));
   constexpr size_t block = 1000;  // lines: enough to batch those of equal length
   int64_t lines = 0, cut = 0;
   for_blocks_of_lines("-", block, [&](const std::vector<std::string>& sources) {

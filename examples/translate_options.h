@@ -8,7 +8,7 @@ namespace tapeformer {
 
 struct TranslateTrainOptions {
   std::string program = "translate";  // as it was called
-  std::string src, tgt, val_src, val_tgt, out, tokenizer;
+  std::string src, tgt, val_src, val_tgt, out, tokenizer, dtype = "f32", device = "cpu";
   bool resume = false, overwrite = false, lowercase = false, separate = false, untied = false;
   int64_t merges = 4000, threads = 0, batch_tokens = 2048, longest = 100, bleu_sentences = 0;
   double smoothing = 0.1;
@@ -37,7 +37,7 @@ struct TranslateTrainOptions {
 };
 
 struct TranslateOptions {
-  std::string checkpoint;
+  std::string checkpoint, device = "cpu";
   int64_t threads = 0;
   DecodingOptions decoding;
   // evaluate
@@ -66,6 +66,7 @@ inline void declare_run(const OptionGroup& run, TranslateTrainOptions& o) {
           "End in time for the last evaluations to be done by then; 0: no limit")
       ->configurable(false);
   run.add("--seed", o.train.seed, "Seed of weights, batches and dropout");
+  declare_arithmetic(run, o.dtype, o.device);
 }
 
 inline void declare_text(const OptionGroup& text, TranslateTrainOptions& o) {
@@ -109,6 +110,7 @@ inline void declare_decoding(const OptionGroup& options, TranslateOptions& o) {
   options.add("--beam", o.decoding.beam, "Hypotheses per sentence; 1: greedy");
   options.add("--length-penalty", o.decoding.length_penalty,
               "Exponent of ((5 + length) / 6), which divides the log probability");
+  options.add("--device", o.device, "cpu, cuda or cuda:<index>");
   declare_threads(options, o.threads);
 }
 

@@ -74,6 +74,8 @@ std::vector<std::string> copy_tensors(Module& from, Module& to) {
 }
 
 void convert(Module& module, DType dtype, Device device) {
+  check(dtype != DType::f64 || device == Device::cpu,
+        "convert: a GPU computes in f32, bf16 or f16, not in f64; use the CPU");
   for (const auto& [name, tensor, role] : named_tensors(module)) {
     if (!is_floating(tensor.dtype())) continue;
     const bool statistics = role == Role::buffer && size_of(dtype) < size_of(DType::f32);

@@ -74,7 +74,8 @@ void initialize(Module& module, uint64_t seed,
 /// tensors of `to` that stayed as they were.
 std::vector<std::string> copy_tensors(Module& from, Module& to);
 /// Converts every floating tensor of the module, for all handles; their gradients start unwritten.
-/// Buffers hold statistics and get at least f32. Before Parameters takes them over.
+/// Buffers hold statistics and get at least f32. Before Parameters takes them over. Throws for
+/// f64 on a GPU.
 void convert(Module& module, DType dtype, Device device = Device::cpu);
 
 }  // namespace tapeformer

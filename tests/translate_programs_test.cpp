@@ -297,6 +297,7 @@ TEST_CASE("every_option_of_translate_train_moves_something") {
                                            {"--eval-every 1", ""},
                                            {"--patience 1", "--lr 0 --eval-every 1"},
                                            {"--average 0", ""},
+                                           {"--dtype bf16", ""},
                                            {"--seed 2", ""}};
   std::map<std::string, std::string> plain;
   for (const auto& [option, beside] : tried) {
@@ -306,9 +307,9 @@ TEST_CASE("every_option_of_translate_train_moves_something") {
   }
   CHECK(trace("") == plain[""]);
   // No option is forgotten. These have tests of their own, or change no number.
-  std::set<std::string> known{"--help",    "--src",        "--tgt",           "--val-src",
-                              "--val-tgt", "--out",        "--resume",        "--overwrite",
-                              "--threads", "--save-every", "--bleu-sentences"};
+  std::set<std::string> known{
+      "--help",   "--src",       "--tgt",     "--val-src",    "--val-tgt",        "--out",
+      "--resume", "--overwrite", "--threads", "--save-every", "--bleu-sentences", "--device"};
   for (const auto& [option, beside] : tried) known.insert(option.substr(0, option.find(' ')));
   std::istringstream help(desk.translate("train --help").out);
   for (std::string line; std::getline(help, line);) {

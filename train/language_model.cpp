@@ -6,7 +6,7 @@
 
 namespace tapeformer {
 
-LanguageModel load_language_model(const std::filesystem::path& folder_or_file) {
+LanguageModel load_language_model(const std::filesystem::path& folder_or_file, Device device) {
   LanguageModel result;
   result.description = read_model_file(folder_or_file);
   const TransformerConfig config = config_from_json(result.description.config);
@@ -18,7 +18,7 @@ LanguageModel load_language_model(const std::filesystem::path& folder_or_file) {
       known);
   check_claim(result.description, config, folder_or_file.string());
   result.model = std::make_unique<GPT>(config);
-  convert(*result.model, result.description.dtype);
+  convert(*result.model, result.description.dtype, device);
   result.tokenizer = Tokenizer::from_json(result.description.tokenizer);
   load_model(folder_or_file, *result.model);
   return result;

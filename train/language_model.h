@@ -18,6 +18,7 @@ struct LanguageModel {
 
 /// Reads a checkpoint's folder or a model file. Throws what the readers throw; a norm or placement
 /// that this program does not know is named.
-LanguageModel load_language_model(const std::filesystem::path& folder_or_file);
+LanguageModel load_language_model(const std::filesystem::path& folder_or_file,
+                                  Device device = Device::cpu);
 
 }  // namespace tapeformer

@@ -54,7 +54,7 @@ SentenceCoders coders_from_json(std::string_view text) {
   return {SentenceCoder(source, lowercase), SentenceCoder(target, lowercase)};
 }
 
-Translator load_translator(const std::filesystem::path& folder_or_file) {
+Translator load_translator(const std::filesystem::path& folder_or_file, Device device) {
   std::filesystem::path path = folder_or_file;
   if (const auto best = path / "best.safetensors"; std::filesystem::exists(best)) path = best;
   ModelFile description = read_model_file(path);
@@ -67,7 +67,7 @@ Translator load_translator(const std::filesystem::path& folder_or_file) {
         coders.target.vocabulary(), " ids and its model ", source, " and ", config.vocabulary,
         "; they do not belong together");
   auto model = std::make_unique<Seq2Seq>(config);
-  convert(*model, description.dtype);
+  convert(*model, description.dtype, device);
   load_model(path, *model);
   return {std::move(model), std::move(coders), std::move(description)};
 }

@@ -33,7 +33,8 @@ struct Translator {
 
 /// Reads best.safetensors of a folder, or else its checkpoint; or a model file. Throws what the
 /// readers throw, and where tokenizer and model do not belong together.
-Translator load_translator(const std::filesystem::path& folder_or_file);
+Translator load_translator(const std::filesystem::path& folder_or_file,
+                           Device device = Device::cpu);
 
 struct TokenPair {
   std::vector<int32_t> source, target;
