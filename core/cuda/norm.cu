@@ -11,7 +11,6 @@ template <class T>
 struct Forward {
   size_t rows;
   int channels;
-  bool wide;  // rows are whole packs
   const T *x, *residual, *gamma, *beta;
   float alpha, epsilon;
   T *sum, *y;
@@ -21,46 +20,38 @@ struct Forward {
 // One group of threads for each row; the formulas stand in kernels.h.
 template <bool centred, class Row, class T>
 __global__ void __launch_bounds__(Row::block) norm_forward_kernel(Forward<T> a) {
-  constexpr int n = pack_of<T>;
+  constexpr int n = Row::n;
   const size_t row = Row::first_row();
   if (row >= a.rows) return;  // a whole warp, and warps do not wait for each other here
   const int C = a.channels;
   const size_t at = row * C;
-  float s[Row::items];
+  float s[Row::runs][n];
   float total = 0;
-  Row::template for_each<n>(C, [&](int k, int i) {
-    const Run run{i, C, a.wide};
-    float x[n], residual[n];
-    read_run(a.x + at, run, x);
-    if (a.residual) {
-      read_run(a.residual + at, run, residual);
-      for (int j = 0; j < n; ++j)  // rounded: what backward will read
-        x[j] = to_float(from_float<T>(a.alpha * residual[j] + x[j]));
-      if (a.sum) write_run(a.sum + at, run, x);
-    }
-    for (int j = 0; j < n; ++j) total += s[k + j] = x[j];
+  Row::for_each(C, [&](int k, int i) {
+    float residual[n] = {};
+    read(a.x + at + i, s[k]);
+    if (a.residual) read(a.residual + at + i, residual);
+    for (int j = 0; j < n; ++j)  // rounded: what backward will read
+      total += s[k][j] = to_float(from_float<T>(a.alpha * residual[j] + s[k][j]));
   });
   const float share = 1.0f / C;
   const float mu = centred ? Row::sum(total) * share : 0;
   total = 0;
-  Row::template for_each<n>(C, [&](int k, int i) {
-    for (int j = 0; j < n; ++j)
-      if (i + j < C) total += (s[k + j] - mu) * (s[k + j] - mu);
+  Row::for_each(C, [&](int k, int i) {
+    if (a.sum) write(a.sum + at + i, s[k]);
+    for (int j = 0; j < n; ++j) total += (s[k][j] - mu) * (s[k][j] - mu);
   });
   const float r = 1 / sqrtf(Row::sum(total) * share + a.epsilon);
-  Row::template for_each<n>(C, [&](int k, int i) {
-    const Run run{i, C, a.wide};
-    float y[n], parameter[n];
-    for (int j = 0; j < n; ++j) y[j] = (s[k + j] - mu) * r;
-    if (a.gamma) {
-      read_run(a.gamma, run, parameter);
-      for (int j = 0; j < n; ++j) y[j] *= parameter[j];
+  Row::for_each(C, [&](int k, int i) {
+    float gamma[n], beta[n];
+    if (a.gamma) read(a.gamma + i, gamma);
+    if (a.beta) read(a.beta + i, beta);
+    for (int j = 0; j < n; ++j) {
+      s[k][j] = (s[k][j] - mu) * r;
+      if (a.gamma) s[k][j] *= gamma[j];
+      if (a.beta) s[k][j] += beta[j];
     }
-    if (a.beta) {
-      read_run(a.beta, run, parameter);
-      for (int j = 0; j < n; ++j) y[j] += parameter[j];
-    }
-    write_run(a.y + at, run, y);
+    write(a.y + at + i, s[k]);
   });
   if (Row::thread() == 0) {
     if (centred) a.mean[row] = mu;
@@ -78,7 +69,6 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
     using T = decltype(type);
     const Forward<T> a{static_cast<size_t>(N),
                        static_cast<int>(C),
-                       wide_rows<T>(C, {x, residual, gamma, beta, sum, y}),
                        in<T>(x),
                        in<T>(residual),
                        in<T>(gamma),
@@ -89,7 +79,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        out<T>(y),
                        out<float>(mean),
                        out<float>(rstd)};
-    dispatch_row(operation, C, [&](auto layout) {
+    dispatch_row<T>(operation, C, {x, residual, gamma, beta, sum, y}, [&](auto layout) {
       using Row = decltype(layout);
       launch<norm_forward_kernel<centred, Row, T>>(blocks_for(N, Row::rows), Row::block, 0,
                                                    stream(), a);
@@ -101,7 +91,6 @@ template <class T>
 struct Backward {
   size_t rows, groups;
   int channels;
-  bool wide;
   const T *dy, *s, *gamma;
   const float *mean, *rstd;
   const T* dsum;
@@ -117,53 +106,51 @@ struct Backward {
 // have all.
 template <bool centred, class Row, class T>
 __global__ void __launch_bounds__(Row::block, 1) norm_backward_kernel(Backward<T> a) {
-  constexpr int n = pack_of<T>;
+  constexpr int n = Row::n;
   const int C = a.channels;
   const size_t group = Row::first_row();
   if (group >= a.groups) return;
-  float dgamma[Row::items] = {}, dbeta[Row::items] = {};
+  float dgamma[Row::runs][n] = {}, dbeta[Row::runs][n] = {};
   const float share = a.detached ? 0 : 1.0f / C;
   for (size_t row = group; row < a.rows; row += a.groups) {
     const size_t at = row * C;
     const float mu = centred ? a.mean[row] : 0, r = a.rstd[row];
-    float h[Row::items], xh[Row::items];
+    float h[Row::runs][n], xh[Row::runs][n];
     float sum_h = 0, sum_hx = 0;
-    Row::template for_each<n>(C, [&](int k, int i) {
-      const Run run{i, C, a.wide};
+    Row::for_each(C, [&](int k, int i) {
       float dy[n], s[n], gamma[n];
-      read_run(a.dy + at, run, dy);
-      read_run(a.s + at, run, s);
-      if (a.gamma) read_run(a.gamma, run, gamma);
+      read(a.dy + at + i, dy);
+      read(a.s + at + i, s);
+      if (a.gamma) read(a.gamma + i, gamma);
       for (int j = 0; j < n; ++j) {
-        h[k + j] = a.gamma ? dy[j] * gamma[j] : dy[j];
-        xh[k + j] = (s[j] - mu) * r;
-        if constexpr (centred) sum_h += h[k + j];
-        sum_hx += h[k + j] * xh[k + j];
-        dgamma[k + j] += dy[j] * xh[k + j];
-        if constexpr (centred) dbeta[k + j] += dy[j];
+        h[k][j] = a.gamma ? dy[j] * gamma[j] : dy[j];
+        xh[k][j] = (s[j] - mu) * r;
+        if constexpr (centred) sum_h += h[k][j];
+        sum_hx += h[k][j] * xh[k][j];
+        dgamma[k][j] += dy[j] * xh[k][j];
+        if constexpr (centred) dbeta[k][j] += dy[j];
       }
     });
     if (!a.ds) continue;
     const float mean_h = centred ? Row::sum(sum_h) * share : 0, mean_hx = Row::sum(sum_hx) * share;
-    Row::template for_each<n>(C, [&](int k, int i) {
-      const Run run{i, C, a.wide};
+    Row::for_each(C, [&](int k, int i) {
       float ds[n], other[n];
-      for (int j = 0; j < n; ++j) ds[j] = r * (h[k + j] - mean_h - xh[k + j] * mean_hx);
+      for (int j = 0; j < n; ++j) ds[j] = r * (h[k][j] - mean_h - xh[k][j] * mean_hx);
       if (a.dsum) {
-        read_run(a.dsum + at, run, other);
+        read(a.dsum + at + i, other);
         for (int j = 0; j < n; ++j) ds[j] += other[j];
       }
       if (a.accumulate) {
-        read_run(a.ds + at, run, other);
+        read(a.ds + at + i, other);
         for (int j = 0; j < n; ++j) ds[j] += other[j];
       }
-      write_run(a.ds + at, run, ds);
+      write(a.ds + at + i, ds);
     });
   }
-  Row::template for_each<n>(C, [&](int k, int i) {
-    for (int j = 0; j < n && i + j < C; ++j) {
-      if (a.dgamma) a.dgamma[group * C + i + j] = dgamma[k + j];
-      if (centred && a.dbeta) a.dbeta[group * C + i + j] = dbeta[k + j];
+  Row::for_each(C, [&](int k, int i) {
+    for (int j = 0; j < n; ++j) {
+      if (a.dgamma) a.dgamma[group * C + i + j] = dgamma[k][j];
+      if (centred && a.dbeta) a.dbeta[group * C + i + j] = dbeta[k][j];
     }
   });
 }
@@ -184,7 +171,6 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
     const Backward<T> a{static_cast<size_t>(N),
                         static_cast<size_t>(groups),
                         static_cast<int>(C),
-                        wide_rows<T>(C, {dy, s, gamma, dsum, ds.tensor}),
                         in<T>(dy),
                         in<T>(s),
                         in<T>(gamma),
@@ -196,7 +182,7 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                         out<T>(ds.tensor),
                         out<float>(gains),
                         out<float>(shifts)};
-    dispatch_row(operation, C, [&](auto layout) {
+    dispatch_row<T>(operation, C, {dy, s, gamma, dsum, ds.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<norm_backward_kernel<centred, Row, T>>(blocks_for(groups, Row::rows), Row::block, 0,
                                                     stream(), a);

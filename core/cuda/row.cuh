@@ -1,5 +1,5 @@
-// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a
-// block for long ones. So a row is read from memory once, however often a kernel needs it.
+// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a block
+// for long ones. So a row is read from memory once, however often a kernel needs it.
 #pragma once
 
 #include "core/cuda/pack.cuh"
@@ -8,10 +8,12 @@
 namespace tapeformer::cuda {
 
 /// `threads` threads hold `items` elements each, in runs of n that lie together: thread t holds the
-/// runs that begin at n t, n (t + threads), ...
-template <int threads_, int items_>
+/// runs that begin at n t, n (t + threads), ... A row is whole runs, and n a constant, so that no
+/// branch stands between the loads of a run.
+template <int threads_, int items, int n_>
 struct RowLayout {
-  static constexpr int threads = threads_, items = items_;
+  static_assert(items % n_ == 0);
+  static constexpr int threads = threads_, n = n_, runs = items / n;
   /// A block is one group, or four warps.
   static constexpr int block = threads == 32 ? 128 : threads, rows = block / threads;
 
@@ -26,47 +28,15 @@ struct RowLayout {
       return block_sum<threads>(x);
   }
 
-  /// Calls f(k, i) for every run, n elements from i on, of a row of C that this thread holds, as
-  /// its k-th element and those after it. The last run may reach beyond the row.
-  template <int n, class F>
+  /// Calls f(k, i) for every run of a row of C that this thread holds: its k-th, elements i to
+  /// i + n - 1.
+  template <class F>
   __device__ static void for_each(int C, const F& f) {
-    static_assert(items % n == 0);
 #pragma unroll
-    for (int k = 0; k < items; k += n)
-      if (const int i = n * thread() + k * threads; i < C) f(k, i);
+    for (int k = 0; k < runs; ++k)
+      if (const int i = n * (thread() + k * threads); i < C) f(k, i);
   }
 };
-
-/// Where a run lies: from `i` on in a row of C, whose runs are all whole packs or not.
-struct Run {
-  int i, C;
-  bool wide;
-};
-
-/// to = a run of the row; 0 beyond its end.
-template <int n, class T>
-__device__ void read_run(const T* row, const Run& run, float (&to)[n]) {
-  if (run.wide) return read(row + run.i, to);
-#pragma unroll
-  for (int j = 0; j < n; ++j) to[j] = run.i + j < run.C ? to_float(row[run.i + j]) : 0;
-}
-template <int n, class T>
-__device__ void write_run(T* row, const Run& run, const float (&values)[n]) {
-  if (run.wide) return write(row + run.i, values);
-#pragma unroll
-  for (int j = 0; j < n; ++j)
-    if (run.i + j < run.C) row[run.i + j] = from_float<T>(values[j]);
-}
-
-/// Calls f(RowLayout) with the smallest that holds C elements.
-template <class F>
-void dispatch_row(const char* operation, int64_t C, F&& f) {
-  if (C <= 256) return f(RowLayout<32, 8>{});
-  if (C <= 1024) return f(RowLayout<128, 8>{});
-  check(C <= 8192, operation, ": on a GPU rows have at most 8192 elements, got ", C,
-        "; use the CPU");
-  f(RowLayout<512, 16>{});
-}
 
 /// Whether rows of C elements of T are whole packs in all of these, of which some may be undefined.
 template <class T>
@@ -74,6 +44,22 @@ bool wide_rows(int64_t C, std::initializer_list<Tensor> rows) {
   bool wide = C % pack_of<T> == 0;
   for (const Tensor& x : rows) wide = wide && packed({in<T>(x)});
   return wide;
+}
+
+/// Calls f(RowLayout) with the smallest that holds C elements, in packs where `rows`, of which some
+/// may be undefined, allow it.
+template <class T, class F>
+void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor> rows,
+                  const F& f) {
+  check(C <= 8192, operation, ": on a GPU rows have at most 8192 elements, got ", C,
+        "; use the CPU");
+  const auto of = [&](auto n) {
+    if (C <= 256) return f(RowLayout<32, 8, n>{});
+    if (C <= 1024) return f(RowLayout<128, 8, n>{});
+    f(RowLayout<512, 16, n>{});
+  };
+  if (wide_rows<T>(C, rows)) return of(std::integral_constant<int, pack_of<T>>{});
+  of(std::integral_constant<int, 1>{});
 }
 
 inline int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }

@@ -8,26 +8,21 @@ using namespace tapeformer::cuda;
 
 template <class Row, class T>
 __global__ void __launch_bounds__(Row::block)
-    scale_norm_forward_kernel(const T* x, size_t rows, int C, bool wide, In g, float smallest, T* y,
+    scale_norm_forward_kernel(const T* x, size_t rows, int C, In g, float smallest, T* y,
                               Out rnorm) {
-  constexpr int n = pack_of<T>;
+  constexpr int n = Row::n;
   const size_t row = Row::first_row();
   if (row >= rows) return;  // a whole warp, and warps do not wait for each other here
-  float s[Row::items];
+  float s[Row::runs][n];
   float square = 0;
-  Row::template for_each<n>(C, [&](int k, int i) {
-    float values[n];
-    read_run(x + row * C, {i, C, wide}, values);
-    for (int j = 0; j < n; ++j) {
-      s[k + j] = values[j];
-      square += values[j] * values[j];
-    }
+  Row::for_each(C, [&](int k, int i) {
+    read(x + row * C + i, s[k]);
+    for (int j = 0; j < n; ++j) square += s[k][j] * s[k][j];
   });
   const float r = 1 / fmaxf(sqrtf(Row::sum(square)), smallest), gain = g.read(0);
-  Row::template for_each<n>(C, [&](int k, int i) {
-    float values[n];
-    for (int j = 0; j < n; ++j) values[j] = gain * (s[k + j] * r);
-    write_run(y + row * C, {i, C, wide}, values);
+  Row::for_each(C, [&](int k, int i) {
+    for (int j = 0; j < n; ++j) s[k][j] = gain * (s[k][j] * r);
+    write(y + row * C + i, s[k]);
   });
   if (Row::thread() == 0) rnorm.write(row, r);
 }
@@ -37,33 +32,28 @@ __global__ void __launch_bounds__(Row::block)
 // Where |x| < epsilon the divisor is constant, so the second term is missing.
 template <class Row, class T>
 __global__ void __launch_bounds__(Row::block)
-    scale_norm_backward_kernel(const T* dy, const T* x, size_t rows, int C, bool wide, In g,
-                               float largest, In rnorm, T* dx, bool accumulate, float* along_rows) {
-  constexpr int n = pack_of<T>;
+    scale_norm_backward_kernel(const T* dy, const T* x, size_t rows, int C, In g, float largest,
+                               In rnorm, T* dx, bool accumulate, float* along_rows) {
+  constexpr int n = Row::n;
   const size_t row = Row::first_row();
   if (row >= rows) return;
-  float s[Row::items], d[Row::items];
+  float s[Row::runs][n], d[Row::runs][n];
   float along = 0;
-  Row::template for_each<n>(C, [&](int k, int i) {
-    float values[n], slopes[n];
-    read_run(x + row * C, {i, C, wide}, values);
-    read_run(dy + row * C, {i, C, wide}, slopes);
-    for (int j = 0; j < n; ++j) {
-      s[k + j] = values[j];
-      d[k + j] = slopes[j];
-      along += values[j] * slopes[j];
-    }
+  Row::for_each(C, [&](int k, int i) {
+    read(x + row * C + i, s[k]);
+    read(dy + row * C + i, d[k]);
+    for (int j = 0; j < n; ++j) along += s[k][j] * d[k][j];
   });
   const float r = rnorm.read(row);
   along = r * Row::sum(along);
   if (Row::thread() == 0) along_rows[row] = along;
   if (!dx) return;
   const float factor = g.read(0) * r, back = r < largest ? along * r : 0;
-  Row::template for_each<n>(C, [&](int k, int i) {
+  Row::for_each(C, [&](int k, int i) {
     float sum[n] = {};
-    if (accumulate) read_run(dx + row * C, {i, C, wide}, sum);
-    for (int j = 0; j < n; ++j) sum[j] += factor * (d[k + j] - s[k + j] * back);
-    write_run(dx + row * C, {i, C, wide}, sum);
+    if (accumulate) read(dx + row * C + i, sum);
+    for (int j = 0; j < n; ++j) sum[j] += factor * (d[k][j] - s[k][j] * back);
+    write(dx + row * C + i, sum);
   });
 }
 
@@ -75,12 +65,11 @@ void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const 
   if (N == 0) return;
   dispatch("scale_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    dispatch_row("scale_norm", C, [&](auto layout) {
+    dispatch_row<T>("scale_norm", C, {x, y}, [&](auto layout) {
       using Row = decltype(layout);
-      launch<scale_norm_forward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block, 0, stream(),
-                                                in<T>(x), static_cast<size_t>(N),
-                                                static_cast<int>(C), wide_rows<T>(C, {x, y}), In(g),
-                                                static_cast<float>(epsilon), out<T>(y), Out(rnorm));
+      launch<scale_norm_forward_kernel<Row, T>>(
+          blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(x), static_cast<size_t>(N),
+          static_cast<int>(C), In(g), static_cast<float>(epsilon), out<T>(y), Out(rnorm));
     });
   });
 }
@@ -92,13 +81,12 @@ void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, dou
   dispatch("scale_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     if (N == 0) return;
-    dispatch_row("scale_norm", C, [&](auto layout) {
+    dispatch_row<T>("scale_norm", C, {dy, x, dx.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<scale_norm_backward_kernel<Row, T>>(
           blocks_for(N, Row::rows), Row::block, 0, stream(), in<T>(dy), in<T>(x),
-          static_cast<size_t>(N), static_cast<int>(C), wide_rows<T>(C, {dy, x, dx.tensor}), In(g),
-          static_cast<float>(1 / epsilon), In(rnorm), out<T>(dx.tensor), dx.accumulate,
-          out<float>(along));
+          static_cast<size_t>(N), static_cast<int>(C), In(g), static_cast<float>(1 / epsilon),
+          In(rnorm), out<T>(dx.tensor), dx.accumulate, out<float>(along));
     });
   });
   if (dg) sum_middle(along, 1, N, 1, 1, dg);
