@@ -1,5 +1,5 @@
-// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without
-// the mean and without the shift, so both are one template: `centred` is what tells them apart.
+// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without the
+// mean and without the shift, so both are one template: `centred` is what tells them apart.
 #include "core/cuda/row.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -12,45 +12,36 @@ struct Forward {
   size_t rows;
   int channels;
   const T *x, *residual, *gamma, *beta;
-  float alpha, epsilon;
+  float share, alpha, epsilon;  // share: 1 / channels
   T *sum, *y;
   float *mean, *rstd;
 };
 
 // One group of threads for each row; the formulas stand in kernels.h.
 template <bool centred, class Row, class T>
-__global__ void __launch_bounds__(Row::block) norm_forward_kernel(Forward<T> a) {
+__global__ void __launch_bounds__(Row::most_block, 1) norm_forward_kernel(Forward<T> a) {
   constexpr int n = Row::n;
   const size_t row = Row::first_row();
   if (row >= a.rows) return;  // a whole warp, and warps do not wait for each other here
   const int C = a.channels;
   const size_t at = row * C;
+  const Held<Row, T> x(a.x, at, C), residual(a.residual, at, C);
   float s[Row::runs][n];
   float total = 0;
-  Row::for_each(C, [&](int k, int i) {
-    float residual[n] = {};
-    read(a.x + at + i, s[k]);
-    if (a.residual) read(a.residual + at + i, residual);
-    for (int j = 0; j < n; ++j)  // rounded: what backward will read
-      total += s[k][j] = to_float(from_float<T>(a.alpha * residual[j] + s[k][j]));
+  Row::for_all(C, [&](int k, int j) {  // rounded: what backward will read
+    total += s[k][j] = to_float(from_float<T>(a.alpha * residual(k, j) + x(k, j)));
   });
-  const float share = 1.0f / C;
-  const float mu = centred ? Row::sum(total) * share : 0;
+  const float mu = centred ? Row::sum(total) * a.share : 0;
   total = 0;
   Row::for_each(C, [&](int k, int i) {
     if (a.sum) write(a.sum + at + i, s[k]);
     for (int j = 0; j < n; ++j) total += (s[k][j] - mu) * (s[k][j] - mu);
   });
-  const float r = 1 / sqrtf(Row::sum(total) * share + a.epsilon);
+  const float r = 1 / sqrtf(Row::sum(total) * a.share + a.epsilon);
+  const Held<Row, T> gamma(a.gamma, 0, C), beta(a.beta, 0, C);
   Row::for_each(C, [&](int k, int i) {
-    float gamma[n], beta[n];
-    if (a.gamma) read(a.gamma + i, gamma);
-    if (a.beta) read(a.beta + i, beta);
-    for (int j = 0; j < n; ++j) {
-      s[k][j] = (s[k][j] - mu) * r;
-      if (a.gamma) s[k][j] *= gamma[j];
-      if (a.beta) s[k][j] += beta[j];
-    }
+    for (int j = 0; j < n; ++j)
+      s[k][j] = (s[k][j] - mu) * r * (a.gamma ? gamma(k, j) : 1) + beta(k, j);
     write(a.y + at + i, s[k]);
   });
   if (Row::thread() == 0) {
@@ -73,6 +64,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        in<T>(residual),
                        in<T>(gamma),
                        in<T>(beta),
+                       1.0f / static_cast<float>(C),
                        static_cast<float>(alpha),
                        static_cast<float>(epsilon),
                        out<T>(sum),
@@ -81,11 +73,18 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
                        out<float>(rstd)};
     dispatch_row<T>(operation, C, {x, residual, gamma, beta, sum, y}, [&](auto layout) {
       using Row = decltype(layout);
-      launch<norm_forward_kernel<centred, Row, T>>(blocks_for(N, Row::rows), Row::block, 0,
+      launch<norm_forward_kernel<centred, Row, T>>(blocks_for(N, Row::rows), Row::block(C), 0,
                                                    stream(), a);
     });
   });
 }
+
+// For how many of norm_backward_kernel's largest blocks an SM has registers.
+template <class Row>
+constexpr int resident = !Row::warp        ? 1
+                         : Row::items == 8 ? 6
+                         : Row::n == 1     ? 2
+                                           : 3;
 
 template <class T>
 struct Backward {
@@ -93,8 +92,8 @@ struct Backward {
   int channels;
   const T *dy, *s, *gamma;
   const float *mean, *rstd;
-  const T* dsum;
-  bool detached, accumulate;
+  const T *added, *before;  // dsum and what stands in ds; where only one is there, it is `added`
+  float share;              // 1 / channels; 0 where mean and rstd count as constants
   T* ds;
   float *dgamma, *dbeta;  // [groups, C] partial sums, or null
 };
@@ -102,56 +101,46 @@ struct Backward {
 // With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
 //   ds = r (h - mean(h) - xh mean(h xh)), dgamma += dy xh, dbeta += dy
 // (Ba et al. 2016, supplement; the term mean(h) comes from mu, so RMS norm lacks it). A group takes
-// every groups-th row and sums dgamma and dbeta of its rows in registers, of which one block may
-// have all.
+// every groups-th row and sums dgamma and dbeta of its rows in registers. All that a row needs is
+// read before its sums, so that it is under way together.
 template <bool centred, class Row, class T>
-__global__ void __launch_bounds__(Row::block, 1) norm_backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(Row::most_block, resident<Row>)
+    norm_backward_kernel(Backward<T> a) {
   constexpr int n = Row::n;
   const int C = a.channels;
   const size_t group = Row::first_row();
   if (group >= a.groups) return;
   float dgamma[Row::runs][n] = {}, dbeta[Row::runs][n] = {};
-  const float share = a.detached ? 0 : 1.0f / C;
   for (size_t row = group; row < a.rows; row += a.groups) {
     const size_t at = row * C;
     const float mu = centred ? a.mean[row] : 0, r = a.rstd[row];
-    float h[Row::runs][n], xh[Row::runs][n];
-    float sum_h = 0, sum_hx = 0;
-    Row::for_each(C, [&](int k, int i) {
-      float dy[n], s[n], gamma[n];
-      read(a.dy + at + i, dy);
-      read(a.s + at + i, s);
-      if (a.gamma) read(a.gamma + i, gamma);
-      for (int j = 0; j < n; ++j) {
-        h[k][j] = a.gamma ? dy[j] * gamma[j] : dy[j];
-        xh[k][j] = (s[j] - mu) * r;
-        if constexpr (centred) sum_h += h[k][j];
-        sum_hx += h[k][j] * xh[k][j];
-        dgamma[k][j] += dy[j] * xh[k][j];
-        if constexpr (centred) dbeta[k][j] += dy[j];
+    const Held<Row, T> dy(a.dy, at, C), s(a.s, at, C), added(a.added, at, C), gamma(a.gamma, 0, C);
+    float ds[Row::runs][n], xh[Row::runs][n];
+    float sums[1 + centred] = {};  // of h xh, and of h
+    Row::for_all(C, [&](int k, int j) {
+      const float h = a.gamma ? dy(k, j) * gamma(k, j) : dy(k, j);
+      xh[k][j] = (s(k, j) - mu) * r;
+      ds[k][j] = r * h + added(k, j);
+      sums[0] += h * xh[k][j];
+      dgamma[k][j] += dy(k, j) * xh[k][j];
+      if constexpr (centred) {
+        sums[1] += h;
+        dbeta[k][j] += dy(k, j);
       }
     });
     if (!a.ds) continue;
-    const float mean_h = centred ? Row::sum(sum_h) * share : 0, mean_hx = Row::sum(sum_hx) * share;
+    Row::sum(sums);
+    const float mean_hx = r * sums[0] * a.share, mean_h = centred ? r * sums[centred] * a.share : 0;
     Row::for_each(C, [&](int k, int i) {
-      float ds[n], other[n];
-      for (int j = 0; j < n; ++j) ds[j] = r * (h[k][j] - mean_h - xh[k][j] * mean_hx);
-      if (a.dsum) {
-        read(a.dsum + at + i, other);
-        for (int j = 0; j < n; ++j) ds[j] += other[j];
-      }
-      if (a.accumulate) {
-        read(a.ds + at + i, other);
-        for (int j = 0; j < n; ++j) ds[j] += other[j];
-      }
-      write(a.ds + at + i, ds);
+      float before[n] = {};
+      if (a.before) read(a.before + at + i, before);
+      for (int j = 0; j < n; ++j) ds[k][j] += before[j] - (mean_h + xh[k][j] * mean_hx);
+      write(a.ds + at + i, ds[k]);
     });
   }
   Row::for_each(C, [&](int k, int i) {
-    for (int j = 0; j < n; ++j) {
-      if (a.dgamma) a.dgamma[group * C + i + j] = dgamma[k][j];
-      if (centred && a.dbeta) a.dbeta[group * C + i + j] = dbeta[k][j];
-    }
+    if (a.dgamma) write(a.dgamma + group * C + i, dgamma[k]);
+    if (centred && a.dbeta) write(a.dbeta + group * C + i, dbeta[k]);
   });
 }
 
@@ -160,36 +149,41 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                    const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
                    const Destination& ds, const Destination& dgamma, const Destination& dbeta) {
   const int64_t N = rows_of(s), C = s.dim(-1);
-  constexpr int64_t most_groups = 2048, fewest_rows = 4;
-  const int64_t groups = std::clamp<int64_t>((N + fewest_rows - 1) / fewest_rows, 1, most_groups);
-  const auto partial = [&](const Destination& d) {
-    return d ? Tensor::empty({groups, C}, DType::f32, Device::cuda) : Tensor{};
-  };
-  const Tensor gains = partial(dgamma), shifts = partial(dbeta);
   dispatch(operation, s.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Backward<T> a{static_cast<size_t>(N),
-                        static_cast<size_t>(groups),
-                        static_cast<int>(C),
-                        in<T>(dy),
-                        in<T>(s),
-                        in<T>(gamma),
-                        in<float>(mean),
-                        in<float>(rstd),
-                        in<T>(dsum),
-                        detached,
-                        ds.accumulate,
-                        out<T>(ds.tensor),
-                        out<float>(gains),
-                        out<float>(shifts)};
     dispatch_row<T>(operation, C, {dy, s, gamma, dsum, ds.tensor}, [&](auto layout) {
       using Row = decltype(layout);
-      launch<norm_backward_kernel<centred, Row, T>>(blocks_for(groups, Row::rows), Row::block, 0,
+      // One wave of blocks on an H200, and as many on every GPU, since results depend on them.
+      constexpr int64_t multiprocessors = 132, fewest_rows = 4;
+      const int64_t most_groups =
+          multiprocessors * (resident<Row> * Row::most_block / Row::block(C)) * Row::rows;
+      const int64_t groups =
+          std::clamp<int64_t>((N + fewest_rows - 1) / fewest_rows, 1, most_groups);
+      const auto partial = [&](const Destination& d) {
+        return d ? Tensor::empty({groups, C}, DType::f32, Device::cuda) : Tensor{};
+      };
+      const Tensor gains = partial(dgamma), shifts = partial(dbeta);
+      const Tensor old = ds.accumulate ? ds.tensor : Tensor{};
+      const Backward<T> a{static_cast<size_t>(N),
+                          static_cast<size_t>(groups),
+                          static_cast<int>(C),
+                          in<T>(dy),
+                          in<T>(s),
+                          in<T>(gamma),
+                          in<float>(mean),
+                          in<float>(rstd),
+                          in<T>(dsum.defined() ? dsum : old),
+                          in<T>(dsum.defined() ? old : Tensor{}),
+                          detached ? 0 : 1.0f / static_cast<float>(C),
+                          out<T>(ds.tensor),
+                          out<float>(gains),
+                          out<float>(shifts)};
+      launch<norm_backward_kernel<centred, Row, T>>(blocks_for(groups, Row::rows), Row::block(C), 0,
                                                     stream(), a);
+      if (dgamma) sum_middle(gains, 1, groups, C, 1, dgamma);
+      if (dbeta) sum_middle(shifts, 1, groups, C, 1, dbeta);
     });
   });
-  if (dgamma) sum_middle(gains, 1, groups, C, 1, dgamma);
-  if (dbeta) sum_middle(shifts, 1, groups, C, 1, dbeta);
 }
 
 }  // namespace

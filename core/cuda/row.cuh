@@ -2,40 +2,118 @@
 // for long ones. So a row is read from memory once, however often a kernel needs it.
 #pragma once
 
+#include <bit>
+
 #include "core/cuda/pack.cuh"
 #include "core/cuda/sums.cuh"
 
 namespace tapeformer::cuda {
 
-/// `threads` threads hold `items` elements each, in runs of n that lie together: thread t holds the
-/// runs that begin at n t, n (t + threads), ... A row is whole runs, and n a constant, so that no
-/// branch stands between the loads of a run.
-template <int threads_, int items, int n_>
+/// A warp, or a block of at most `most_threads`, holds a row, `items` elements for each thread, in
+/// runs of n that lie together: thread t has those that begin at n t, n (t + threads()), ...
+template <int most_threads, int items_, int n_>
 struct RowLayout {
-  static_assert(items % n_ == 0);
-  static constexpr int threads = threads_, n = n_, runs = items / n;
-  /// A block is one group, or four warps.
-  static constexpr int block = threads == 32 ? 128 : threads, rows = block / threads;
+  static constexpr bool warp = most_threads == 32;
+  static constexpr int items = items_, n = n_, runs = items / n;
+  static_assert(items % n == 0);
+  /// Whether Held reads all that it holds at once.
+  static constexpr bool early = warp || n > 1;
+  /// A block takes one row, or four, a warp for each.
+  static constexpr int rows = warp ? 4 : 1, most_block = rows * most_threads;
+  /// Its threads for rows of C, of which hardly any idles.
+  static unsigned block(int64_t C) { return warp ? most_block : 32 * blocks_for(C, 32 * items); }
 
-  __device__ static int thread() { return threadIdx.x % threads; }
+  __device__ static int threads() { return warp ? 32 : blockDim.x; }
+  __device__ static int thread() { return warp ? threadIdx.x % 32 : threadIdx.x; }
   /// The row of this group, when groups take rows in turn.
-  __device__ static size_t first_row() { return size_t{blockIdx.x} * rows + threadIdx.x / threads; }
-
-  __device__ static float sum(float x) {
-    if constexpr (threads == 32)
-      return warp_sum(x);
-    else
-      return block_sum<threads>(x);
+  __device__ static size_t first_row() {
+    return warp ? size_t{blockIdx.x} * rows + threadIdx.x / 32 : blockIdx.x;
   }
 
-  /// Calls f(k, i) for every run of a row of C that this thread holds: its k-th, elements i to
-  /// i + n - 1.
+  /// The sums of K numbers over the row's threads, for all of them; in one exchange.
+  template <int K>
+  __device__ static void sum(float (&x)[K]) {
+    exchange(x, 0, [](float y) { return warp_sum(y); });
+  }
+  __device__ static float sum(float x) {
+    float sums[] = {x};
+    sum(sums);
+    return sums[0];
+  }
+  __device__ static float max(float x) {
+    float largest[] = {x};
+    exchange(largest, -INFINITY, [](float y) { return warp_max(y); });
+    return largest[0];
+  }
+
+  /// Where the k-th run of this thread begins.
+  __device__ static int begin(int k) { return n * (thread() + k * threads()); }
+  /// Calls f(k, i) for the k-th run that this thread holds of a row of C: elements i ... i + n - 1.
   template <class F>
   __device__ static void for_each(int C, const F& f) {
 #pragma unroll
     for (int k = 0; k < runs; ++k)
-      if (const int i = n * (thread() + k * threads); i < C) f(k, i);
+      if (const int i = begin(k); i < C) f(k, i);
   }
+  /// Calls f(k, j) for element j of run k; where loads are early, also beyond the row's end.
+  template <class F>
+  __device__ static void for_all(int C, const F& f) {
+#pragma unroll
+    for (int k = 0; k < runs; ++k)
+      if (early || begin(k) < C)
+#pragma unroll
+        for (int j = 0; j < n; ++j) f(k, j);
+  }
+
+ private:
+  /// Joins over each warp, then over the warps; `nothing` changes no result.
+  template <int K, class F>
+  __device__ static void exchange(float (&x)[K], float nothing, const F& over_warp) {
+#pragma unroll
+    for (float& value : x) value = over_warp(value);
+    if constexpr (!warp) {
+      SHARED(float, partial, [K][32]);
+      const unsigned lane = threadIdx.x % 32;
+      __syncthreads();  // the last call's readers are done
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        if (lane == 0) partial[k][threadIdx.x / 32] = x[k];
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < K; ++k)
+        x[k] = over_warp(lane < blockDim.x / 32 ? partial[k][lane] : nothing);
+    }
+  }
+};
+
+/// What a thread holds of the row of C that begins at rows[at]: zeros beyond the row's end, and where
+/// `rows` is null. All loads are under way before any is waited for, and two numbers of 16 bits share
+/// a register until they are used. But the single numbers of long rows would take too many: each is
+/// read where it is used.
+template <class Row, class T>
+class Held {
+ public:
+  __device__ Held(const T* rows, size_t at, int C) : rows_(rows), at_(at), C_(C) {
+    if (Row::early && rows)
+      Row::for_each(C, [&](int k, int i) {
+        runs_[k] = *reinterpret_cast<const Pack<Word, words>*>(rows + at + i);
+      });
+  }
+  /// Element j of run k.
+  __device__ float operator()(int k, int j) const {
+    if (!Row::early) return rows_ && Row::begin(k) < C_ ? to_float(rows_[at_ + Row::begin(k)]) : 0;
+    const Word word = runs_[k].at[j / in_word];
+    return to_float(std::bit_cast<T>(static_cast<Bits>(word >> (j % in_word * 16))));
+  }
+
+ private:
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+  using Word = std::conditional_t<Row::n == 1, Bits, uint32_t>;
+  static constexpr int in_word = sizeof(Word) / sizeof(T), words = Row::n / in_word;
+  const T* rows_;
+  size_t at_;
+  int C_;
+  Pack<Word, words> runs_[Row::runs] = {};
 };
 
 /// Whether rows of C elements of T are whole packs in all of these, of which some may be undefined.
@@ -55,7 +133,7 @@ void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor
         "; use the CPU");
   const auto of = [&](auto n) {
     if (C <= 256) return f(RowLayout<32, 8, n>{});
-    if (C <= 1024) return f(RowLayout<128, 8, n>{});
+    if (C <= 768) return f(RowLayout<32, 24, n>{});
     f(RowLayout<512, 16, n>{});
   };
   if (wide_rows<T>(C, rows)) return of(std::integral_constant<int, pack_of<T>>{});

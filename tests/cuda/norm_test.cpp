@@ -13,8 +13,9 @@ namespace {
 struct Size {
   int64_t rows, channels;
 };
-constexpr Size sizes[] = {{1, 1},  {7, 31},   {33, 65}, {5, 257}, {2, 1025},  // odd rows, and
-                          {5, 40}, {3, 1000}, {2, 1032}};
+constexpr Size sizes[] = {{1, 1},    {7, 31},  {33, 65},  {5, 257},  {2, 1025},
+                          {1, 8191},                                              // odd rows,
+                          {5, 40},   {9, 768}, {3, 1000}, {2, 1032}, {1, 8192}};  // and whole packs
 
 // What a forward pass leaves for backward, in double.
 struct Kept {
@@ -71,6 +72,35 @@ TEST_CASE("cuda_layer_norm_adds_a_residual") {
                  {1e-5, 1});
 }
 
+// As x, with an element before it: no 16 bytes of it lie where one access could read them.
+static Tensor odd_copy(const Tensor& x) {
+  const Tensor longer = Tensor::empty({x.numel() + 1}, x.dtype(), x.device());
+  const Tensor copy = longer.rows(1, x.numel() + 1).view(x.shape());
+  copy.copy_from(x);
+  return copy;
+}
+
+TEST_CASE("cuda_norms_take_rows_that_lie_odd") {
+  for (const int64_t C : {40, 768, 1032})
+    for (const auto& [place, odd] : {std::pair{"x", 0}, {"gamma", 1}, {"dy", 2}, {"ds", 3}}) {
+      INFO(place << " lies odd, rows of " << C);
+      const auto at = [&](int i, const Tensor& x) { return i == odd ? odd_copy(x) : x; };
+      check_kernel(
+          "rms_norm", {random_tensor({6, C}, 1), random_tensor({C}, 2), random_tensor({6, C}, 3)},
+          {Shape{6, C}, Shape{C}},
+          [&](const Inputs& in, const Outputs& out) {
+            const Tensor x = at(0, in[0]), gamma = at(1, in[1]), ds = at(3, out[0].tensor);
+            const DType statistic = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+            const Tensor rstd = Tensor::empty({6}, statistic, x.device()), y = ds.empty_like();
+            kernels::rms_norm_forward(x, none, 1, gamma, 1e-5, none, y, rstd);
+            kernels::rms_norm_backward(at(2, in[2]), x, gamma, rstd, none,
+                                       Destination{ds, out[0].accumulate}, out[1]);
+            if (odd == 3) out[0].tensor.copy_from(ds);
+          },
+          3e-5);
+    }
+}
+
 TEST_CASE("cuda_layer_norm_keeps_the_digits_of_rows_far_from_zero") {
   const int64_t C = 257;
   const Tensor x = random_tensor({3, C}, 1);
@@ -110,12 +140,18 @@ TEST_CASE("cuda_rms_norm_and_its_gradients") {
           kernels::rms_norm_backward(in[0], in[1], in[2], in[3], none, out[0], out[1]);
         },
         3e-5);
+    check_kernel(
+        "rms_norm_backward_without_gamma", {random_tensor({N, C}, 5), x, {rstd, true}},
+        {Shape{N, C}},
+        [](const Inputs& in, const Outputs& out) {
+          kernels::rms_norm_backward(in[0], in[1], none, in[2], none, out[0], Destination{});
+        },
+        3e-5);
   }
 }
 
 TEST_CASE("cuda_scale_norm_and_its_gradients") {
-  for (const auto [N, C] :
-       {Size{7, 31}, Size{5, 40}, Size{3, 1000}, Size{2, 1025}, Size{2, 1032}}) {
+  for (const auto [N, C] : {Size{7, 31}, Size{5, 40}, Size{5, 768}, Size{2, 1025}, Size{2, 1032}}) {
     const Tensor x = random_tensor({N, C}, 1), g = Tensor::full({1}, 1.5, DType::f64);
     const Tensor rnorm = Tensor::empty({N}, DType::f64);
     kernels::scale_norm_forward(x, g, 1e-5, x.empty_like(), rnorm);
