@@ -1,4 +1,6 @@
 // Softmax, cross-entropy and its gradient, a block for each row of logits.
+#include <cfloat>
+
 #include "core/cuda/row.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -6,7 +8,7 @@ namespace {
 
 using namespace tapeformer::cuda;
 
-constexpr unsigned count_threads = 256;
+constexpr unsigned count_threads = 1024;
 
 __global__ void __launch_bounds__(count_threads)
     count_targets_kernel(const int32_t* target, size_t n, int32_t ignore_index, Out count) {
@@ -16,54 +18,68 @@ __global__ void __launch_bounds__(count_threads)
   if (threadIdx.x == 0) count.write(0, fmaxf(counted, 1));
 }
 
+// e^x in fewer instructions than expf. The rounding of its argument costs |x| 2^-24 of the result,
+// which the larger exponentials of a softmax hardly notice, since none of its x is above 0.
+__device__ float exponential(float x) { return exp2f(x * 1.44269504f); }
+
 // With l = x - max x, Z = sum_v exp(l_v) and q = (1 - s) onehot(target) + s / V:
 //   loss = -sum_v q_v (l_v - log Z) = log Z - (1 - s) l_target - s mean(l);
 //   dloss / dx_v = exp(l_v) / Z - q_v
-// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a
-// running maximum, and corrects the sum so far when it grows; dlogits may be logits itself.
-template <unsigned threads, class T>
-__global__ void __launch_bounds__(threads)
+// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a running
+// maximum, and corrects the sum so far when it grows; the second finds the row in the L2 cache, which
+// holds those of two blocks of 1024 threads on each multiprocessor. dlogits may be logits itself.
+template <int threads, class T, class D>
+__global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
     cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,
-                         int32_t ignore_index, float smoothing, Out losses, Out dlogits) {
-  const size_t n = blockIdx.x;
-  const T* x = logits + n * V;
-  const int32_t target = targets[n];
-  const bool counts = target != ignore_index;
-  float largest = -INFINITY, Z = 0, total = 0;
-  if (counts)
-    for_each_in_row<threads, pack_of<T>>(V, wide, [&](auto pack, size_t v) {
-      float values[pack];
-      read(x + v, values);
-      for (const float value : values) {
-        if (value > largest) {
-          Z *= expf(largest - value);
-          largest = value;
-        }
-        Z += expf(value - largest);
-        total += value;
-      }
-    });
-  const float row_largest = block_max<threads>(largest);
-  Z = block_sum<threads>(largest == -INFINITY ? Z : Z * expf(largest - row_largest));
-  total = block_sum<threads>(total);
-  if (threadIdx.x == 0) {
-    const float l_target = counts ? to_float(x[target]) - row_largest : 0;
-    const float mean_l = total / V - row_largest;
-    const float smoothed = smoothing == 0 ? 0 : smoothing * mean_l;
-    losses.write(n, counts ? logf(Z) - (1 - smoothing) * l_target - smoothed : 0);
+                         int32_t ignore_index, float smoothing, Out losses, D* dlogits) {
+  constexpr int n = pack_of<T>;
+  using Row = RowLayout<threads, n, n>;
+  const T* x = logits + blockIdx.x * V;
+  D* dx = dlogits ? dlogits + blockIdx.x * V : nullptr;
+  const int32_t target = targets[blockIdx.x];
+  if (target == ignore_index) {  // for the whole block
+    if (threadIdx.x == 0) losses.write(blockIdx.x, 0);
+    if (dx)
+      for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
+        const float zeros[pack] = {};
+        write(dx + v, zeros);
+      });
+    return;
   }
-  if (!dlogits.data) return;
-  __syncthreads();  // the loss has read x[target], which may be overwritten now
-  const float share = 1 / count.read(0), scale = share / Z, uniform = smoothing / V * share;
-  for_each_in_row<threads, pack_of<T>>(V, wide, [&](auto pack, size_t v) {
+  float largest = -FLT_MAX;  // finite: l of -inf is then -inf, and never NaN
+  float sums[2] = {};        // Z, and of the logits where they are smoothed
+  for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
+    float values[pack], grown = largest;
+    read(x + v, values);
+    for (const float value : values) grown = fmaxf(grown, value);
+    sums[0] *= exponential(largest - grown);
+    largest = grown;
+    for (const float value : values) sums[0] += exponential(value - largest);
+    if (smoothing != 0)
+      for (const float value : values) sums[1] += value;
+  });
+  const float row_largest = Row::max(largest);
+  sums[0] *= exponential(largest - row_largest);
+  Row::sum(sums);
+  const float Z = sums[0], uniform = smoothing / V;
+  float l_target = 0;
+  if (threadIdx.x == 0) {
+    l_target = to_float(x[target]) - row_largest;
+    losses.write(blockIdx.x, logf(Z) - (1 - smoothing) * l_target -
+                                 (uniform * sums[1] - smoothing * row_largest));
+  }
+  if (!dx) return;
+  __syncthreads();  // x[target] has been read, and may be overwritten
+  const float share = 1 / count.read(0), scale = share / Z;
+  for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
     float slopes[pack];
     read(x + v, slopes);
-    for (int k = 0; k < pack; ++k) {
-      slopes[k] = counts ? expf(slopes[k] - row_largest) * scale - uniform : 0;
-      if (counts && static_cast<int32_t>(v) + k == target) slopes[k] -= (1 - smoothing) * share;
-    }
-    write(dlogits, n * V + v, slopes);
+    for (float& slope : slopes) slope = exponential(slope - row_largest) * scale - uniform * share;
+    write(dx + v, slopes);
   });
+  __syncthreads();  // what the target has as any other has been written
+  if (threadIdx.x == 0)
+    dx[target] = from_float<D>(exponential(l_target) * scale - (uniform + (1 - smoothing)) * share);
 }
 
 }  // namespace
@@ -78,17 +94,23 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& co
                    const Tensor& dlogits) {
   const int64_t N = targets.numel(), V = logits.dim(-1);
   if (N == 0) return;
-  dispatch("cross_entropy", logits.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const auto run = [&](auto threads) {
-      launch<cross_entropy_kernel<decltype(threads)::value, T>>(
-          static_cast<unsigned>(N), decltype(threads)::value, 0, stream(), in<T>(logits),
-          in<int32_t>(targets), In(count), static_cast<size_t>(V),
-          wide_rows<T>(V, {logits, dlogits}), ignore_index, static_cast<float>(smoothing),
-          Out(losses), Out(Destination{dlogits}));
-    };
-    if (V <= 1024) return run(std::integral_constant<unsigned, 32>{});
-    run(std::integral_constant<unsigned, 512>{});
+  const DType slope = (dlogits.defined() ? dlogits : logits).dtype();
+  dispatch("cross_entropy", logits.dtype(), [&](auto wide) {
+    dispatch("cross_entropy", slope, [&](auto type) {
+      using T = decltype(wide);
+      using D = decltype(type);
+      const auto run = [&](auto threads) {
+        if constexpr (std::is_same_v<T, D> || std::is_same_v<T, float>)
+          launch<cross_entropy_kernel<threads, T, D>>(
+              static_cast<unsigned>(N), static_cast<unsigned>(threads), 0, stream(), in<T>(logits),
+              in<int32_t>(targets), In(count), static_cast<size_t>(V),
+              wide_rows<T>(V, {logits, dlogits}), ignore_index, static_cast<float>(smoothing),
+              Out(losses), out<D>(dlogits));
+      };
+      if (V <= 1024) return run(std::integral_constant<int, 32>{});
+      if (V <= 8192) return run(std::integral_constant<int, 256>{});
+      run(std::integral_constant<int, 1024>{});
+    });
   });
 }
 

@@ -202,6 +202,54 @@ TEST_CASE("cuda_cross_entropy_and_its_gradient") {
     }
 }
 
+TEST_CASE("cuda_cross_entropy_takes_logits_of_minus_infinity") {
+  for (const int64_t V : {5, 1030, 1040, 20000})
+    for (const double smoothing : {0.0, 0.1}) {
+      const Tensor logits = random_tensor({4, V}, 2);
+      const Tensor targets = Tensor::from<int32_t>({0, static_cast<int32_t>(V - 1), 2, 3});
+      for (int64_t n = 0; n < 4; ++n)
+        for (int64_t v = 0; v < V; ++v) {
+          // All but the first, all but the last, the first half, four of five.
+          const bool finite[] = {v == 0, v == V - 1, v >= V / 2 || v == 2, v % 5 == 3};
+          if (!finite[n]) logits.data<double>()[n * V + v] = -INFINITY;
+        }
+      check_kernel("cross_entropy", {logits, targets, {Tensor::full({1}, 4, DType::f64), true}},
+                   {{Shape{4}, false}, {Shape{4, V}, false}},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::cross_entropy(in[0], in[1], in[2], -1, smoothing, out[0].tensor,
+                                            out[1].tensor);
+                   });
+    }
+}
+
+TEST_CASE("cuda_cross_entropy_rounds_the_gradient_to_16_bits") {
+  for (const int64_t V : {65, 1040, 9000}) {
+    const Tensor logits = random_tensor({3, V}, 2, DType::f32).to(Device::cuda);
+    const Tensor targets = random_indices(3, static_cast<int32_t>(V), 1).to(Device::cuda);
+    const Tensor count = Tensor::full({1}, 3, DType::f32, Device::cuda);
+    const Tensor loss = logits.empty_like({3}), slopes = logits.empty_like();
+    kernels::cross_entropy(logits, targets, count, -1, 0.1, loss, slopes);
+    const Tensor rounded = Tensor::empty({3, V}, DType::bf16, Device::cuda);
+    const Tensor expected = rounded.empty_like();
+    kernels::cross_entropy(logits, targets, count, -1, 0.1, loss, rounded);
+    expected.copy_from(slopes);
+    CHECK(rounded.to_vector<bf16>() == expected.to_vector<bf16>());
+  }
+}
+
+TEST_CASE("cuda_cross_entropy_passes_nan_on") {
+  for (const int64_t v : {0, 3, 1039}) {
+    const Tensor logits = Tensor::zeros({1, 1040}, DType::f32);
+    logits.data<float>()[v] = NAN;
+    const Tensor there = logits.to(Device::cuda), dlogits = there.empty_like();
+    const Tensor loss = there.empty_like({1});
+    kernels::cross_entropy(there, Tensor::from<int32_t>({5}).to(Device::cuda),
+                           Tensor::full({1}, 1, DType::f32, Device::cuda), -1, 0, loss, dlogits);
+    CHECK(std::isnan(loss.item()));
+    for (const float slope : dlogits.to_vector<float>()) CHECK(std::isnan(slope));
+  }
+}
+
 namespace {
 
 void check_optimizer_steps(int64_t n) {
