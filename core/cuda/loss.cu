@@ -1,6 +1,4 @@
 // Softmax, cross-entropy and its gradient, a block for each row of logits.
-#include <cfloat>
-
 #include "core/cuda/row.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -17,10 +15,6 @@ __global__ void __launch_bounds__(count_threads)
   counted = block_sum<count_threads>(counted);
   if (threadIdx.x == 0) count.write(0, fmaxf(counted, 1));
 }
-
-// e^x in fewer instructions than expf. The rounding of its argument costs |x| 2^-24 of the result,
-// which the larger exponentials of a softmax hardly notice, since none of its x is above 0.
-__device__ float exponential(float x) { return exp2f(x * 1.44269504f); }
 
 // With l = x - max x, Z = sum_v exp(l_v) and q = (1 - s) onehot(target) + s / V:
 //   loss = -sum_v q_v (l_v - log Z) = log Z - (1 - s) l_target - s mean(l);

@@ -218,7 +218,10 @@ TEST_CASE("cuda_batch_norm_and_its_gradients") {
 }
 
 TEST_CASE("cuda_softmax_log_softmax_and_their_gradients") {
-  for (const auto [N, C] : sizes) {
+  std::vector<Size> with_longer(std::begin(sizes), std::end(sizes));
+  with_longer.insert(with_longer.end(), {{2, 8193}, {2, 8200}});
+  for (const auto [N, C] : with_longer) {
+    INFO(N << " rows of " << C);
     const Tensor x = random_tensor({N, C}, 1), dy = random_tensor({N, C}, 2);
     for (const bool logarithm : {false, true}) {
       const auto forward =
@@ -243,8 +246,28 @@ TEST_CASE("cuda_softmax_log_softmax_and_their_gradients") {
 
 TEST_CASE("cuda_softmax_of_a_row_of_minus_infinity_is_zero") {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
-  const Tensor x = Tensor::from<float>({lowest, lowest, 0, lowest}, {2, 2}).to(Device::cuda);
-  const Tensor y = x.empty_like();
-  kernels::softmax_forward(x, y);
-  CHECK(y.to_vector<float>() == std::vector<float>{0, 0, 1, 0});
+  for (const int64_t C : {2, 300, 1031, 1032, 8192, 8200}) {
+    const Tensor x = Tensor::full({2, C}, lowest, DType::f32);
+    x.data<float>()[C + C / 2] = 0;  // the second row has one number to choose
+    std::vector<float> chosen(2 * C), logarithm(2 * C, lowest);
+    chosen[C + C / 2] = 1;
+    logarithm[C + C / 2] = 0;
+    const Tensor there = x.to(Device::cuda), y = there.empty_like();
+    kernels::softmax_forward(there, y);
+    CHECK(y.to_vector<float>() == chosen);
+    kernels::log_softmax_forward(there, y);
+    CHECK(y.to_vector<float>() == logarithm);
+  }
+}
+
+TEST_CASE("cuda_softmax_passes_nan_on") {
+  for (const int64_t C : {300, 1032, 8200}) {
+    const Tensor x = Tensor::zeros({1, C}, DType::f32);
+    x.data<float>()[C - 1] = NAN;
+    const Tensor there = x.to(Device::cuda), y = there.empty_like();
+    for (const bool logarithm : {false, true}) {
+      logarithm ? kernels::log_softmax_forward(there, y) : kernels::softmax_forward(there, y);
+      for (const float value : y.to_vector<float>()) CHECK(std::isnan(value));
+    }
+  }
 }
