@@ -9,12 +9,14 @@ using namespace tapeformer::cuda;
 // y = scale z + shift, where z is exp(x - max x) for softmax and x - max x for its logarithm. A sum
 // of 0 is that of a row of -inf: zeros, and their logarithm. NaN makes it NaN, and goes on.
 struct Ending {
-  float scale, shift;
-  __device__ Ending(float sum, bool logarithm)
-      : scale(logarithm  ? 1
-              : sum == 0 ? 0
-                         : 1 / sum),
-        shift(logarithm && sum != 0 ? -logf(sum) : 0) {}
+  float scale, shift = 0;
+  __device__ Ending(float sum, bool logarithm) : scale(logarithm ? 1 : 0) {
+    if (sum == 0) return;
+    if (logarithm)
+      shift = -logf(sum);
+    else
+      scale = 1 / sum;
+  }
   __device__ float operator()(float z) const { return scale * z + shift; }
 };
 
