@@ -19,9 +19,10 @@ __global__ void __launch_bounds__(count_threads)
 // With l = x - max x, Z = sum_v exp(l_v) and q = (1 - s) onehot(target) + s / V:
 //   loss = -sum_v q_v (l_v - log Z) = log Z - (1 - s) l_target - s mean(l);
 //   dloss / dx_v = exp(l_v) / Z - q_v
-// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a running
-// maximum, and corrects the sum so far when it grows; the second finds the row in the L2 cache, which
-// holds those of two blocks of 1024 threads on each multiprocessor. dlogits may be logits itself.
+// (from the softmax's Jacobian; Bishop 2006, eq. 4.109). The first pass over the row keeps a
+// running maximum, and corrects the sum so far when it grows; the second finds the row in the L2
+// cache, which holds those of two blocks of 1024 threads on each multiprocessor. dlogits may be
+// logits itself.
 template <int threads, class T, class D>
 __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
     cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,

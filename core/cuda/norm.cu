@@ -1,5 +1,5 @@
-// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without the
-// mean and without the shift, so both are one template: `centred` is what tells them apart.
+// Layer norm and RMS norm, alone and fused with the residual add. RMS norm is layer norm without
+// the mean and without the shift, so both are one template: `centred` is what tells them apart.
 #include "core/cuda/row.cuh"
 
 namespace tapeformer::kernels::cuda {

@@ -1,5 +1,5 @@
-// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a block
-// for long ones. So a row is read from memory once, however often a kernel needs it.
+// Rows of a matrix, each held in the registers of a group of threads: a warp for short rows, a
+// block for long ones. So a row is read from memory once, however often a kernel needs it.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ struct RowLayout {
   static constexpr bool warp = most_threads == 32;
   static constexpr int items = items_, n = n_, runs = items / n;
   static_assert(items % n == 0);
-  /// Whether Held reads all that it holds at once.
+  /// Whether Held reads all that it holds at once; see there.
   static constexpr bool early = warp || n > 1;
   /// A block takes one row, or four, a warp for each.
   static constexpr int rows = warp ? 4 : 1, most_block = rows * most_threads;
@@ -87,10 +87,10 @@ struct RowLayout {
   }
 };
 
-/// What a thread holds of the row of C that begins at rows[at]: zeros beyond the row's end, and where
-/// `rows` is null. All loads are under way before any is waited for, and two numbers of 16 bits share
-/// a register until they are used. But the single numbers of long rows would take too many: each is
-/// read where it is used.
+/// What a thread holds of the row of C that begins at rows[at]: zeros beyond the row's end, and
+/// where `rows` is null. All loads are under way before any is waited for, and two numbers of 16
+/// bits share a register until they are used. But the single numbers of long rows would take too
+/// many: each is read where it is used.
 template <class Row, class T>
 class Held {
  public:

@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(threads)
   });
 }
 
-// From dy_i / dx_j = y_i (delta_ij - y_j); for the logarithm delta_ij - p_j with p = exp(y). Both are
-//   dx = q - p sum(q), with p = y and q = y dy, or q = dy for the logarithm.
+// From dy_i / dx_j = y_i (delta_ij - y_j); for the logarithm delta_ij - p_j with p = exp(y). So
+//   dx = q - p sum(q), with p = y and q = y dy, but q = dy for the logarithm.
 struct Slope {
   float p, q;
   __device__ Slope(float dy, float y, bool logarithm)

@@ -13,9 +13,10 @@ namespace {
 struct Size {
   int64_t rows, channels;
 };
-constexpr Size sizes[] = {{1, 1},    {7, 31},  {33, 65},  {5, 257},  {2, 1025},
-                          {1, 8191},                                              // odd rows,
-                          {5, 40},   {9, 768}, {3, 1000}, {2, 1032}, {1, 8192}};  // and whole packs
+constexpr Size sizes[] = {
+    {1, 1},  {7, 31},  {33, 65},  {5, 257},  {2, 1025}, {1, 8191},  // odd rows
+    {5, 40}, {9, 768}, {3, 1000}, {2, 1032}, {1, 8192},             // whole packs
+};
 
 // What a forward pass leaves for backward, in double.
 struct Kept {
@@ -28,6 +29,14 @@ Kept layer_norm_of(const Tensor& s) {
   kernels::layer_norm_forward(s, none, 1, none, none, 1e-5, none, s.empty_like(), kept.mean,
                               kept.rstd);
   return kept;
+}
+
+// As x, with an element before it: no 16 bytes of it lie where one access could read them.
+Tensor odd_copy(const Tensor& x) {
+  const Tensor longer = Tensor::empty({x.numel() + 1}, x.dtype(), x.device());
+  const Tensor copy = longer.rows(1, x.numel() + 1).view(x.shape());
+  copy.copy_from(x);
+  return copy;
 }
 
 }  // namespace
@@ -70,14 +79,6 @@ TEST_CASE("cuda_layer_norm_adds_a_residual") {
                                                out[1].tensor, out[2].tensor, out[3].tensor);
                  },
                  {1e-5, 1});
-}
-
-// As x, with an element before it: no 16 bytes of it lie where one access could read them.
-static Tensor odd_copy(const Tensor& x) {
-  const Tensor longer = Tensor::empty({x.numel() + 1}, x.dtype(), x.device());
-  const Tensor copy = longer.rows(1, x.numel() + 1).view(x.shape());
-  copy.copy_from(x);
-  return copy;
 }
 
 TEST_CASE("cuda_norms_take_rows_that_lie_odd") {
