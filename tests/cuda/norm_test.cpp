@@ -31,9 +31,9 @@ Kept layer_norm_of(const Tensor& s) {
   return kept;
 }
 
-// As x, with an element before it: no 16 bytes of it lie where one access could read them.
+// As x, an element after a place where 16 bytes of it could lie that one access reads.
 Tensor odd_copy(const Tensor& x) {
-  const Tensor longer = Tensor::empty({x.numel() + 1}, x.dtype(), x.device());
+  const Tensor longer = Tensor::empty({x.numel() + 16}, x.dtype(), x.device());
   const Tensor copy = longer.rows(1, x.numel() + 1).view(x.shape());
   copy.copy_from(x);
   return copy;
