@@ -152,7 +152,8 @@ TEST_CASE("cuda_rms_norm_and_its_gradients") {
 }
 
 TEST_CASE("cuda_scale_norm_and_its_gradients") {
-  for (const auto [N, C] : {Size{7, 31}, Size{5, 40}, Size{5, 768}, Size{2, 1025}, Size{2, 1032}}) {
+  for (const auto [N, C] :
+       {Size{7, 31}, Size{5, 40}, Size{5, 768}, Size{3, 1000}, Size{2, 1025}, Size{2, 1032}}) {
     const Tensor x = random_tensor({N, C}, 1), g = Tensor::full({1}, 1.5, DType::f64);
     const Tensor rnorm = Tensor::empty({N}, DType::f64);
     kernels::scale_norm_forward(x, g, 1e-5, x.empty_like(), rnorm);
