@@ -5,7 +5,9 @@
 
 namespace tapeformer::cuda {
 
-__device__ inline float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+/// The fast division is off by 2 units in the last place at most, where an exact one is by half of one,
+/// and gives 0 where the result is below 2^-126.
+__device__ inline float sigmoid(float x) { return __fdividef(1, 1 + expf(-x)); }
 
 /// gelu_tanh(x) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 __device__ inline float gelu_tanh_2u(float x) {
@@ -67,6 +69,33 @@ __device__ inline float derivative_of(kernels::Unary f, float kept) {
       return s * (1 + x * (1 - s));
     }
   }
+}
+
+/// Calls f with that constant among `choices` which `chosen` is: outside a loop over numbers, so that
+/// they do not choose one by one.
+template <auto... choices, class E, class F>
+__device__ void with_constant(E chosen, const F& f) {
+  ((chosen == choices ? f(std::integral_constant<E, choices>{}) : void()), ...);
+}
+
+/// Calls f with the constant that an activation is.
+template <class F>
+__device__ void with_activation(kernels::Unary chosen, const F& f) {
+  using enum kernels::Unary;
+  with_constant<relu, gelu, gelu_tanh, silu>(chosen, f);
+}
+template <class F>
+__device__ void with_unary(kernels::Unary chosen, const F& f) {
+  using enum kernels::Unary;
+  with_constant<exp, log, sqrt, tanh, sigmoid, relu, gelu, gelu_tanh, silu>(chosen, f);
+}
+
+/// slopes *= f'(kept); see derivative_of.
+template <int n>
+__device__ void multiply_by_derivative(kernels::Unary f, const float (&kept)[n],
+                                       float (&slopes)[n]) {
+#pragma unroll
+  for (int k = 0; k < n; ++k) slopes[k] *= derivative_of(f, kept[k]);
 }
 
 inline kernels::Unary unary_of(kernels::Activation activation) {

@@ -61,7 +61,10 @@ struct UnaryForward : EachPack {
   __device__ void run(size_t i) const {
     float values[n];
     read(x + i, values);
-    for (float& value : values) value = value_of(f, value);
+    with_unary(f, [&](auto constant) {
+#pragma unroll
+      for (float& value : values) value = value_of(constant, value);
+    });
     write(y + i, values);
   }
 };
@@ -76,7 +79,7 @@ struct UnaryBackward : EachPack {
     float slopes[n], values[n];
     read(dy + i, slopes);
     read(kept + i, values);
-    for (int k = 0; k < n; ++k) slopes[k] *= derivative_of(f, values[k]);
+    with_unary(f, [&](auto constant) { multiply_by_derivative(constant, values, slopes); });
     write(dx, i, slopes);
   }
 };

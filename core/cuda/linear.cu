@@ -2,6 +2,7 @@
 // of SwiGLU.
 #include "core/cuda/activation.cuh"
 #include "core/cuda/gemm.cuh"
+#include "core/cuda/pack.cuh"
 #include "core/cuda/sums.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -29,9 +30,18 @@ struct BiasActivation {
 };
 
 template <class T>
-struct ActivationBackward : Each {
-  BiasActivation<T> a;
-  __device__ void operator()(size_t i) const { a.dz.write(i, a.slope(i)); }
+struct ActivationBackward : EachPack {
+  const T *dy, *z;
+  Unary f;
+  T* dz;
+  template <int n>
+  __device__ void run(size_t i) const {
+    float slopes[n], values[n];
+    read(dy + i, slopes);
+    read(z + i, values);
+    with_activation(f, [&](auto constant) { multiply_by_derivative(constant, values, slopes); });
+    write(dz + i, slopes);
+  }
 };
 
 template <class T>
@@ -78,6 +88,7 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation activation,
                               const Tensor& dz, const Destination& dbias) {
+  if (!dbias && dz.defined() && activation == Activation::none) return copy(dy, dz);
   if (!dz.defined() && !dbias) return;
   const int64_t O = dy.dim(-1), N = O ? dy.numel() / O : 0;
   dispatch("linear", dy.dtype(), [&](auto type) {
@@ -88,7 +99,8 @@ void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation acti
     if (dbias)
       Sums<1>({1, N, O}, a).join(0, dbias);
     else
-      each(dy.numel(), ActivationBackward<T>{{}, a});
+      each_pack<pack_of<T>>(dy.numel(), ActivationBackward<T>{{}, a.dy, a.z, a.f, out<T>(dz)},
+                            {a.dy, a.z, dz.raw()});
   });
 }
 

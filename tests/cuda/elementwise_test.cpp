@@ -29,6 +29,23 @@ TEST_CASE("cuda_unary_functions_and_their_gradients") {
   }
 }
 
+TEST_CASE("cuda_gates_are_0_or_1_far_from_zero") {
+  using kernels::Unary;
+  const std::vector<double> far = {-1000, -100, -89, -88, -87, 87, 88, 89, 100, 1000};
+  const Tensor x = Tensor::from(far), y = x.empty_like(),
+               dy = Tensor::full(x.shape(), 1, DType::f64);
+  for (const Unary f : {Unary::sigmoid, Unary::gelu_tanh, Unary::silu}) {
+    kernels::unary_forward(x, y, f);
+    check_kernel("unary", {x}, {{x.shape(), false}}, [&](const Inputs& in, const Outputs& out) {
+      kernels::unary_forward(in[0], out[0].tensor, f);
+    });
+    check_kernel("unary_backward", {dy, x, y}, {{x.shape(), false}},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::unary_backward(in[0], in[1], in[2], f, out[0]);
+                 });
+  }
+}
+
 TEST_CASE("cuda_affine_powers_and_copies") {
   const Tensor x = uniform_tensor({odd}, 0.5, 2, 1), dy = random_tensor({odd}, 2);
   for (const double exponent : {0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, -2.0, 1.7}) {

@@ -65,6 +65,9 @@ T __shfl_down_sync(uint32_t mask, T value, unsigned lanes, const char* file = __
   return cuda_emulator::exchange_value(mask, value, source, {file, line});
 }
 
+/// x / y, but 0 where 2^126 < |y|, and NaN if x is infinite there.
+inline float __fdividef(float x, float y) { return std::abs(y) > 0x1p126f ? 0 * x : x / y; }
+
 namespace cuda_emulator {
 
 /// Puts a kernel on a stream. Faults, at once, for a launch that a GPU would refuse, and for an
