@@ -22,28 +22,43 @@ struct RealRows {
 // For each channel: the sum over real rows of x, and how many those are.
 template <class T>
 struct Totals {
+  static constexpr int rows_at_once = 4;
   const T* x;
-  size_t channels;
+  size_t width;
   RealRows real;
-  __device__ void operator()(size_t row, size_t column, float (&sum)[2]) const {
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[2][n]) const {
+    float values[n];
+    read(x + row * width + column, values);
     if (!real.contains(row)) return;
-    sum[0] += to_float(x[row * channels + column]);
-    sum[1] += 1;
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      sums[0][k] += values[k];
+      sums[1][k] += 1;
+    }
   }
 };
 
 // The sums of x - mean and of its square. The first is what rounding the mean has left.
 template <class T>
 struct Squares {
+  static constexpr int rows_at_once = 4;
   const T* x;
-  size_t channels;
+  size_t width;
   RealRows real;
   const float* mean;  // or null
-  __device__ void operator()(size_t row, size_t column, float (&sum)[2]) const {
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[2][n]) const {
+    float values[n], means[n] = {};
+    read(x + row * width + column, values);
+    if (mean) read(mean + column, means);
     if (!real.contains(row)) return;
-    const float distance = to_float(x[row * channels + column]) - (mean ? mean[column] : 0);
-    sum[0] += distance;
-    sum[1] += distance * distance;
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float distance = values[k] - means[k];
+      sums[0][k] += distance;
+      sums[1][k] += distance * distance;
+    }
   }
 };
 
@@ -68,63 +83,101 @@ struct VarianceOf : Each {
   }
 };
 
-// What the channels of a row are mapped with.
-struct Channels {
+// What makes the map of a channel.
+struct Channel {
   In mean, variance, gamma;
   float epsilon;
-  __device__ float mu(size_t i) const { return mean.data ? mean.read(i) : 0; }
-  __device__ float rstd(size_t i) const { return 1 / sqrtf(variance.read(i) + epsilon); }
-  __device__ float gain(size_t i) const { return gamma.data ? gamma.read(i) : 1; }
+  __device__ float mu(size_t c) const { return mean.data ? mean.read(c) : 0; }
+  __device__ float rstd(size_t c) const { return 1 / sqrtf(variance.read(c) + epsilon); }
+  __device__ float gain(size_t c) const { return gamma.data ? gamma.read(c) : 1; }
+};
+
+// map [3, C]: y = (x - map[0]) map[1] + map[2].
+struct ForwardMap : Each {
+  Channel channel;
+  In beta;
+  size_t width;
+  float* map;
+  __device__ void operator()(size_t c) const {
+    map[c] = channel.mu(c);
+    map[width + c] = channel.gain(c) * channel.rstd(c);
+    map[2 * width + c] = beta.data ? beta.read(c) : 0;
+  }
 };
 
 template <class T>
 struct BatchNormForward : Each {
   const T* x;
+  const float* map;
   size_t width;
-  Channels channels;
-  In beta;
   T* y;
   __device__ void operator()(size_t i) const {
     const size_t c = i % width;
-    const float xh = (to_float(x[i]) - channels.mu(c)) * channels.rstd(c);
-    y[i] = from_float<T>(channels.gain(c) * xh + (beta.data ? beta.read(c) : 0));
+    y[i] = from_float<T>((to_float(x[i]) - map[c]) * map[width + c] + map[2 * width + c]);
   }
 };
 
-// The sums of dy xh and dy over all rows, and how many are real.
+// The sums of dy (x - mean) and of dy over all rows, and how many are real.
 template <class T>
 struct GradientSums {
+  static constexpr int rows_at_once = 2;
   const T *dy, *x;
   size_t width;
   RealRows real;
-  Channels channels;
-  __device__ void operator()(size_t row, size_t c, float (&sum)[3]) const {
-    const float d = to_float(dy[row * width + c]);
-    sum[0] += d * ((to_float(x[row * width + c]) - channels.mu(c)) * channels.rstd(c));
-    sum[1] += d;
-    sum[2] += real.contains(row);
+  In mean;
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[3][n]) const {
+    float slopes[n], values[n], means[n] = {};
+    read(dy + row * width + column, slopes);
+    read(x + row * width + column, values);
+    if (mean.data) read(mean, column, means);
+    const bool counts = real.contains(row);
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      sums[0][k] += slopes[k] * (values[k] - means[k]);
+      sums[1][k] += slopes[k];
+      sums[2][k] += counts;
+    }
   }
 };
 
-// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh).
+// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh), and
+// with xh = (x - mean) r, for real rows,
+//   dx = gamma r (dy - (x - mean) r^2 sum(dy (x - mean)) / n - sum(dy) / n).
+// map [4, C]: dx = map[1] (dy - (x - map[0]) map[2] - map[3]).
+struct BackwardMap : Each {
+  Channel channel;
+  const float *along, *total, *count;  // null where no gradient needs them
+  Out dgamma, dbeta;
+  size_t width;
+  float* map;
+  __device__ void operator()(size_t c) const {
+    const float r = channel.rstd(c);
+    map[c] = channel.mu(c);
+    map[width + c] = channel.gain(c) * r;
+    if (!count) return;
+    if (dgamma.data) dgamma.write(c, r * along[c]);
+    if (dbeta.data) dbeta.write(c, total[c]);
+    const float share = 1 / count[c];
+    map[2 * width + c] = r * r * along[c] * share;
+    map[3 * width + c] = channel.mean.data ? total[c] * share : 0;
+  }
+};
+
 template <class T>
 struct BatchNormBackward : Each {
   const T *dy, *x;
+  const float* map;
   size_t width;
   RealRows real;
-  Channels channels;
-  const float *sum_dyx, *sum_dy, *count;  // null where the moments are constant
+  bool constant;  // the moments are
   Out dx;
   __device__ void operator()(size_t i) const {
     const size_t c = i % width;
-    const float r = channels.rstd(c), scale = channels.gain(c) * r;
     float slope = to_float(dy[i]);
-    if (count && real.contains(i / width)) {
-      const float share = 1 / count[c], xh = (to_float(x[i]) - channels.mu(c)) * r;
-      slope -= xh * sum_dyx[c] * share;
-      if (channels.mean.data) slope -= sum_dy[c] * share;
-    }
-    dx.write(i, scale * slope);
+    if (!constant && real.contains(i / width))
+      slope -= (to_float(x[i]) - map[c]) * map[2 * width + c] + map[3 * width + c];
+    dx.write(i, map[width + c] * slope);
   }
 };
 
@@ -135,22 +188,19 @@ size_t size(int64_t n) { return static_cast<size_t>(n); }
 
 void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
                    const Tensor& variance) {
-  const int64_t C = x.dim(-1);
-  const SumPlan plan(1, x.dim(0) * x.dim(1), C);
+  const int64_t C = x.dim(-1), N = x.dim(0) * x.dim(1);
   const RealRows real(x, lengths);
   const Tensor total = per_channel(C), count = per_channel(C), centre = per_channel(C);
+  const Tensor rest = per_channel(C), square = per_channel(C);
   dispatch("batch_moments", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const bool centred = mean.defined();
-    const Sums<2> totals(plan, Totals<T>{in<T>(x), size(C), real});
-    totals.join(0, {total});
-    totals.join(1, {count});
+    sum_columns<pack_of<T>>(1, N, C, Totals<T>{in<T>(x), size(C), real}, {x.raw()},
+                            {{total}, {count}});
     if (centred) each(C, MeanOf{{}, in<float>(total), in<float>(count), out<float>(centre), mean});
-    const Sums<2> squares(
-        plan, Squares<T>{in<T>(x), size(C), real, centred ? in<float>(centre) : nullptr});
-    const Tensor rest = per_channel(C), square = per_channel(C);
-    squares.join(0, {rest});
-    squares.join(1, {square});
+    sum_columns<pack_of<T>>(
+        1, N, C, Squares<T>{in<T>(x), size(C), real, centred ? in<float>(centre) : nullptr},
+        {x.raw(), centre.raw()}, {{rest}, {square}});
     each(C,
          VarianceOf{{}, in<float>(rest), in<float>(square), in<float>(count), centred, variance});
   });
@@ -158,10 +208,13 @@ void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
 
 void batch_norm_forward(const Tensor& x, const Tensor& mean, const Tensor& variance, double epsilon,
                         const Tensor& gamma, const Tensor& beta, const Tensor& y) {
-  const Channels channels{mean, variance, gamma, static_cast<float>(epsilon)};
+  const int64_t C = x.dim(-1);
+  const Channel channel{mean, variance, gamma, static_cast<float>(epsilon)};
+  const Tensor map = Tensor::empty({3, C}, DType::f32, Device::cuda);
+  each(C, ForwardMap{{}, channel, beta, size(C), out<float>(map)});
   dispatch("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(), BatchNormForward<T>{{}, in<T>(x), size(x.dim(-1)), channels, beta, out<T>(y)});
+    each(x.numel(), BatchNormForward<T>{{}, in<T>(x), in<float>(map), size(C), out<T>(y)});
   });
 }
 
@@ -170,32 +223,29 @@ void batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& length
                          const Tensor& gamma, const Destination& dx, const Destination& dgamma,
                          const Destination& dbeta) {
   const int64_t C = x.dim(-1);
-  const Channels channels{mean, variance, gamma, static_cast<float>(epsilon)};
+  const Channel channel{mean, variance, gamma, static_cast<float>(epsilon)};
   const RealRows real(x, lengths);
-  const bool through = dx && !constant;
-  const Tensor sum_dyx = per_channel(C), sum_dy = per_channel(C), count = per_channel(C);
+  const bool sums = (dx && !constant) || dgamma || dbeta;
+  const Tensor along = per_channel(C), total = per_channel(C), count = per_channel(C);
+  const Tensor map = Tensor::empty({4, C}, DType::f32, Device::cuda);
   dispatch("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    if (through || dgamma || dbeta) {
-      const Sums<3> sums({1, x.dim(0) * x.dim(1), C},
-                         GradientSums<T>{in<T>(dy), in<T>(x), size(C), real, channels});
-      sums.join(0, dgamma);
-      sums.join(1, dbeta);
-      sums.join(0, {sum_dyx});
-      sums.join(1, {sum_dy});
-      sums.join(2, {count});
-    }
+    if (sums)
+      sum_columns<pack_of<T>>(1, x.dim(0) * x.dim(1), C,
+                              GradientSums<T>{in<T>(dy), in<T>(x), size(C), real, mean},
+                              {dy.raw(), x.raw(), in<void>(mean)}, {{along}, {total}, {count}});
+    each(C, BackwardMap{{},
+                        channel,
+                        in<float>(along),
+                        in<float>(total),
+                        sums ? in<float>(count) : nullptr,
+                        dgamma,
+                        dbeta,
+                        size(C),
+                        out<float>(map)});
     if (dx)
-      each(x.numel(), BatchNormBackward<T>{{},
-                                           in<T>(dy),
-                                           in<T>(x),
-                                           size(C),
-                                           real,
-                                           channels,
-                                           in<float>(sum_dyx),
-                                           in<float>(sum_dy),
-                                           through ? in<float>(count) : nullptr,
-                                           dx});
+      each(x.numel(), BatchNormBackward<T>{
+                          {}, in<T>(dy), in<T>(x), in<float>(map), size(C), real, constant, dx});
   });
 }
 

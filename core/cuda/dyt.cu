@@ -22,19 +22,28 @@ struct DytForward : Each {
 // and dalpha, each of them for each channel.
 template <class T>
 struct DytBackward {
+  static constexpr int rows_at_once = 1;
   const T *dy, *x;
   size_t width;
   In alpha, gamma;
-  T* dx;  // or null
-  bool accumulate;
-  __device__ void operator()(size_t row, size_t c, float (&sum)[3]) const {
-    const size_t i = row * width + c;
-    const float d = to_float(dy[i]), value = to_float(x[i]), a = alpha.read(0);
-    const float t = tanhf(a * value), slope = gamma.read(c) * d * (1 - t * t);
-    if (dx) dx[i] = from_float<T>(accumulate ? to_float(dx[i]) + a * slope : a * slope);
-    sum[0] += d * t;
-    sum[1] += d;
-    sum[2] += slope * value;
+  Out dx;
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[3][n]) const {
+    const size_t i = row * width + column;
+    float slopes[n], values[n], gains[n];
+    read(dy + i, slopes);
+    read(x + i, values);
+    read(gamma, column, gains);
+    const float a = alpha.read(0);
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float t = tanhf(a * values[k]), slope = gains[k] * slopes[k] * (1 - t * t);
+      sums[0][k] += slopes[k] * t;
+      sums[1][k] += slopes[k];
+      sums[2][k] += slope * values[k];
+      slopes[k] = a * slope;
+    }
+    if (dx.data) write(dx, i, slopes);
   }
 };
 
@@ -56,14 +65,11 @@ void dyt_backward(const Tensor& dy, const Tensor& x, const Tensor& alpha, const 
   const int64_t C = x.dim(-1), N = C ? x.numel() / C : 0;
   dispatch("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Sums<3> sums({1, N, C}, DytBackward<T>{in<T>(dy), in<T>(x), static_cast<size_t>(C), alpha,
-                                                 gamma, out<T>(dx.tensor), dx.accumulate});
-    sums.join(0, dgamma);
-    sums.join(1, dbeta);
-    if (!dalpha) return;
-    const Tensor of_channels = Tensor::empty({C}, DType::f32, Device::cuda);
-    sums.join(2, {of_channels});
-    sum_middle(of_channels, 1, C, 1, 1, dalpha);
+    const Tensor of_channels = dalpha ? Tensor::empty({C}, DType::f32, Device::cuda) : Tensor{};
+    sum_columns<pack_of<T>>(
+        1, N, C, DytBackward<T>{in<T>(dy), in<T>(x), static_cast<size_t>(C), alpha, gamma, dx},
+        {dy.raw(), x.raw(), gamma.raw(), in<T>(dx.tensor)}, {dgamma, dbeta, {of_channels}});
+    if (dalpha) sum_middle(of_channels, 1, C, 1, 1, dalpha);
   });
 }
 

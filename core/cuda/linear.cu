@@ -2,7 +2,6 @@
 // of SwiGLU.
 #include "core/cuda/activation.cuh"
 #include "core/cuda/gemm.cuh"
-#include "core/cuda/pack.cuh"
 #include "core/cuda/sums.cuh"
 
 namespace tapeformer::kernels::cuda {
@@ -10,37 +9,39 @@ namespace {
 
 using namespace tapeformer::cuda;
 
-// dz = dy f'(z), and the sums of dz over the rows, in one visit of each element. dz is optional.
-template <class T>
-struct BiasActivation {
-  const T *dy, *z;  // z is null for no activation
-  Unary f;
-  Out dz;
-  size_t width;
-  __device__ float slope(size_t i) const {
-    const float slope = to_float(dy[i]);
-    return z ? slope * derivative_of(f, to_float(z[i])) : slope;
-  }
-  __device__ void operator()(size_t row, size_t column, float (&sum)[1]) const {
-    const size_t i = row * width + column;
-    const float value = slope(i);
-    if (dz.data) dz.write(i, value);
-    sum[0] += value;
-  }
-};
-
+// dz = dy f'(z).
 template <class T>
 struct ActivationBackward : EachPack {
   const T *dy, *z;
   Unary f;
   T* dz;
   template <int n>
-  __device__ void run(size_t i) const {
-    float slopes[n], values[n];
+  __device__ void slopes(size_t i, float (&slopes)[n]) const {
+    float values[n];
     read(dy + i, slopes);
     read(z + i, values);
     with_activation(f, [&](auto constant) { multiply_by_derivative(constant, values, slopes); });
     write(dz + i, slopes);
+  }
+  template <int n>
+  __device__ void run(size_t i) const {
+    float dz_i[n];
+    slopes(i, dz_i);
+  }
+};
+
+// The same, and the sums of dz over the rows, in one visit of each element.
+template <class T>
+struct BiasActivation {
+  static constexpr int rows_at_once = 1;
+  ActivationBackward<T> activation;
+  size_t width;
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[1][n]) const {
+    float slopes[n];
+    activation.slopes(row * width + column, slopes);
+#pragma unroll
+    for (int k = 0; k < n; ++k) sums[0][k] += slopes[k];
   }
 };
 
@@ -88,19 +89,20 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation activation,
                               const Tensor& dz, const Destination& dbias) {
-  if (!dbias && dz.defined() && activation == Activation::none) return copy(dy, dz);
-  if (!dz.defined() && !dbias) return;
   const int64_t O = dy.dim(-1), N = O ? dy.numel() / O : 0;
+  if (activation == Activation::none) {
+    if (dz.defined()) copy(dy, dz);
+    if (dbias) sum_middle(dy, 1, N, O, 1, dbias);
+    return;
+  }
   dispatch("linear", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    const BiasActivation<T> a{in<T>(dy), activation == Activation::none ? nullptr : in<T>(z),
-                              unary_of(activation), dz.defined() ? Out(dz) : Out(),
-                              static_cast<size_t>(O)};
+    const std::initializer_list<const void*> data = {dy.raw(), z.raw(), dz.raw()};
+    const ActivationBackward<T> a{{}, in<T>(dy), in<T>(z), unary_of(activation), out<T>(dz)};
     if (dbias)
-      Sums<1>({1, N, O}, a).join(0, dbias);
+      sum_columns<pack_of<T>>(1, N, O, BiasActivation<T>{a, static_cast<size_t>(O)}, data, {dbias});
     else
-      each_pack<pack_of<T>>(dy.numel(), ActivationBackward<T>{{}, a.dy, a.z, a.f, out<T>(dz)},
-                            {a.dy, a.z, dz.raw()});
+      each_pack<pack_of<T>>(dy.numel(), a, data);
   });
 }
 

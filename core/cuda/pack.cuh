@@ -51,6 +51,14 @@ __device__ void write(T* x, const float (&values)[n]) {
   }
 }
 
+/// to = elements i ... i + n - 1 of x, likewise.
+template <int n>
+__device__ void read(const In& x, size_t i, float (&to)[n]) {
+  if (x.dtype == DType::f32) return read(static_cast<const float*>(x.data) + i, to);
+  if (x.dtype == DType::bf16) return read(static_cast<const bf16*>(x.data) + i, to);
+  read(static_cast<const f16*>(x.data) + i, to);
+}
+
 /// Elements i ... i + n - 1 of `to`, likewise.
 template <class T, int n>
 __device__ void write_as(const Out& to, size_t i, const float (&values)[n]) {

@@ -1,150 +1,155 @@
-// Sums in two steps, in an order that depends on the shapes alone: blocks sum chunks of rows, then
-// one thread for each result joins the chunks one after the other. No atomics.
+// Sums over the rows of matrices in two steps, in an order that depends on the shapes alone: blocks
+// sum chunks of rows, then others join the chunks. No atomics.
 #pragma once
 
-#include "core/cuda/device.cuh"
+#include <bit>
+
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::cuda {
 
-inline constexpr unsigned sum_threads = 256, sum_columns = 32, sum_rows = sum_threads / sum_columns;
+inline constexpr unsigned sum_threads = 256;
 
-/// How the rows of `outer` matrices [rows, width] are cut into chunks.
+/// How `outer` matrices [rows, width] are summed: a block takes one chunk of rows, sum_threads / lanes
+/// of them at a time, with `lanes` threads (a power of two) beside each other on each.
 struct SumPlan {
-  int64_t outer, rows, width, chunks, chunk_rows;
+  size_t outer, rows, width;
+  unsigned lanes = 32;
+  size_t chunks = 1, chunk_rows = rows;
 
-  SumPlan(int64_t outer, int64_t rows, int64_t width) : outer(outer), rows(rows), width(width) {
-    constexpr int64_t enough_blocks = 1024, fewest_rows = 64;
-    const int64_t others = std::max<int64_t>(1, outer * column_blocks());
-    const int64_t wanted = (enough_blocks + others - 1) / others;
-    const int64_t most = std::max<int64_t>(1, (rows + fewest_rows - 1) / fewest_rows);
-    chunk_rows = std::max<int64_t>(1, (rows + std::min(wanted, most) - 1) / std::min(wanted, most));
-    chunks = std::max<int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
-  }
-  int64_t column_blocks() const { return width == 1 ? 1 : (width + sum_columns - 1) / sum_columns; }
+  constexpr size_t column_blocks(unsigned n) const { return (width + n * lanes - 1) / (n * lanes); }
 };
 
-/// partial [outer, chunks, K, width]: K sums for each column. f(row, column, sum) adds to `sum` [K]
-/// what the element brings; rows are counted through all matrices. 32 columns by 8 rows at a time.
-template <int K, class F>
-__global__ void __launch_bounds__(sum_threads)
-    column_sums_kernel(size_t rows, size_t width, size_t chunk_rows, size_t chunks, F f,
-                       float* partial) {
-  SHARED(float, part, [sum_rows][sum_columns + 1]);
-  const size_t column_blocks = (width + sum_columns - 1) / sum_columns;
-  const size_t column = blockIdx.x % column_blocks * sum_columns + threadIdx.x % sum_columns;
-  const size_t chunk = blockIdx.x / column_blocks % chunks;
-  const size_t matrix = blockIdx.x / column_blocks / chunks;
-  const size_t begin = chunk * chunk_rows,
-               end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
-  const unsigned lane = threadIdx.x % sum_columns, row = threadIdx.x / sum_columns;
-  float sum[K] = {};
-  // More rows at once hide the memory's latency, but several sums then need too many registers.
-  [[maybe_unused]] constexpr int rows_at_once = K == 1 ? 4 : 1;
-  if (column < width)
+/// The plan for threads that take n columns each, where they can.
+inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
+  SumPlan plan{outer, rows, width};
+  // Narrower blocks move shorter stretches of memory, but leave fewer lanes idle in the last one.
+  const size_t packs = width / n;
+  while (plan.lanes > 1 && (plan.lanes >= 2 * packs || (plan.lanes > 8 && packs % plan.lanes)))
+    plan.lanes /= 2;
+  constexpr size_t enough_blocks = 2048, fewest_turns = 4;
+  const size_t others = outer * plan.column_blocks(n);
+  const size_t most = rows * plan.lanes / (sum_threads * fewest_turns);
+  const size_t chunks = std::max<size_t>(1, std::min((enough_blocks + others - 1) / others, most));
+  plan.chunk_rows = std::max<size_t>(1, (rows + chunks - 1) / chunks);
+  plan.chunks = std::max<size_t>(1, (rows + plan.chunk_rows - 1) / plan.chunk_rows);
+  return plan;
+}
+
+/// Sums [outer, chunks, K, width], each handed to `to` with its index: f.run<n>(row, column, sums)
+/// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A thread
+/// reads F::rows_at_once of them before it adds; 1 where f writes, behind which no read can move.
+template <int K, int n, class F, class To>
+__global__ void __launch_bounds__(sum_threads) column_sums_kernel(SumPlan plan, F f, To to) {
+  SHARED(float, part, [n][sum_threads / 2]);
+  const auto column_blocks = static_cast<unsigned>(plan.column_blocks(n));
+  const size_t column =
+      n * (size_t{blockIdx.x % column_blocks} * plan.lanes + threadIdx.x % plan.lanes);
+  const size_t place = blockIdx.x / column_blocks, chunk = place % plan.chunks;
+  const size_t first = place / plan.chunks * plan.rows, begin = first + chunk * plan.chunk_rows;
+  const size_t end = chunk + 1 < plan.chunks ? begin + plan.chunk_rows : first + plan.rows;
+  float sums[K][n] = {};
+  [[maybe_unused]] constexpr int rows_at_once = F::rows_at_once;
+  if (column < plan.width)
 #pragma unroll rows_at_once
-    for (size_t i = begin + row; i < end; i += sum_rows) f(matrix * rows + i, column, sum);
+    for (size_t row = begin + threadIdx.x / plan.lanes; row < end; row += sum_threads / plan.lanes)
+      f.template run<n>(row, column, sums);
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    part[row][lane] = sum[k];
-    __syncthreads();
-    if (row == 0 && column < width) {
-      float total = 0;
-      for (unsigned r = 0; r < sum_rows; ++r) total += part[r][lane];
-      partial[((matrix * chunks + chunk) * K + k) * width + column] = total;
+    for (unsigned half = sum_threads / 2; half >= plan.lanes; half /= 2) {
+      __syncthreads();  // the last readers are done
+      if (threadIdx.x >= half && threadIdx.x < 2 * half)
+        for (int j = 0; j < n; ++j) part[j][threadIdx.x - half] = sums[k][j];
+      __syncthreads();
+      if (threadIdx.x < half)
+        for (int j = 0; j < n; ++j) sums[k][j] += part[j][threadIdx.x];
     }
-    __syncthreads();
+    if (threadIdx.x < plan.lanes && column < plan.width)
+      to.write((place * K + k) * plan.width + column, sums[k]);
   }
 }
 
-/// The same for one column: partial [outer, chunks, K], all threads on one chunk of it.
-template <int K, class F>
-__global__ void __launch_bounds__(sum_threads)
-    row_sums_kernel(size_t rows, size_t chunk_rows, size_t chunks, F f, float* partial) {
-  const size_t chunk = blockIdx.x % chunks, matrix = blockIdx.x / chunks;
-  const size_t begin = chunk * chunk_rows,
-               end = begin + chunk_rows < rows ? begin + chunk_rows : rows;
-  float sum[K] = {};
-  for (size_t i = begin + threadIdx.x; i < end; i += sum_threads) f(matrix * rows + i, 0, sum);
-#pragma unroll
-  for (int k = 0; k < K; ++k) {
-    const float total = block_sum<sum_threads>(sum[k]);
-    if (threadIdx.x == 0) partial[blockIdx.x * K + k] = total;
-  }
-}
-
-/// Result (matrix, column) = scale * the sum over the chunks of sum k.
-struct JoinSums : Each {
-  const float* partial;
-  size_t chunks, kinds, k, width;
-  float scale;
-  Out result;
-  __device__ void operator()(size_t i) const {
-    const size_t matrix = i / width, column = i % width;
-    float total = 0;
-    for (size_t chunk = 0; chunk < chunks; ++chunk)
-      total += partial[((matrix * chunks + chunk) * kinds + k) * width + column];
-    result.write(i, scale * total);
-  }
-};
-
-/// K sums over the rows of matrices, kept until they are joined.
-template <int K>
-class Sums {
- public:
-  template <class F>
-  Sums(const SumPlan& plan, const F& f)
-      : plan_(plan),
-        partial_(
-            Tensor::empty({plan.outer, plan.chunks, K, plan.width}, DType::f32, Device::cuda)) {
-    if (partial_.numel() == 0) return;
-    const auto blocks = static_cast<unsigned>(plan.outer * plan.chunks * plan.column_blocks());
-    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
-    if (plan.width == 1)
-      launch<row_sums_kernel<K, F>>(blocks, sum_threads, 0, stream(), size(plan.rows),
-                                    size(plan.chunk_rows), size(plan.chunks), f,
-                                    out<float>(partial_));
-    else
-      launch<column_sums_kernel<K, F>>(blocks, sum_threads, 0, stream(), size(plan.rows),
-                                       size(plan.width), size(plan.chunk_rows), size(plan.chunks),
-                                       f, out<float>(partial_));
-  }
-
-  /// d [outer, width] (+)= scale * sum k.
-  void join(int k, const Destination& d, double scale = 1) const {
-    if (!d) return;
-    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
-    each(plan_.outer * plan_.width, JoinSums{{},
-                                             in<float>(partial_),
-                                             size(plan_.chunks),
-                                             K,
-                                             size(k),
-                                             size(plan_.width),
-                                             static_cast<float>(scale),
-                                             d});
-  }
-
- private:
-  SumPlan plan_;
-  Tensor partial_;
-};
-
-/// The elements of one tensor, for Sums.
+/// The elements of matrices.
 template <class T>
 struct Elements {
+  static constexpr int rows_at_once = 4;
   const T* x;
   size_t width;
-  __device__ void operator()(size_t row, size_t column, float (&sum)[1]) const {
-    sum[0] += to_float(x[row * width + column]);
+  template <int n>
+  __device__ void run(size_t row, size_t column, float (&sums)[1][n]) const {
+    float values[n];
+    read(x + row * width + column, values);
+#pragma unroll
+    for (int k = 0; k < n; ++k) sums[0][k] += values[k];
   }
 };
+
+struct PartialSums {
+  float* to;
+  template <int n>
+  __device__ void write(size_t at, const float (&sums)[n]) const {
+    tapeformer::cuda::write(to + at, sums);
+  }
+};
+
+/// Sums of [outer, K, width], each kind to its own place.
+template <int K>
+struct JoinedSums {
+  size_t width;
+  float scale;
+  Out to[K];
+  __device__ void write(size_t at, const float (&sum)[1]) const {
+    const size_t kind = at / width % K, i = at / width / K * width + at % width;
+#pragma unroll
+    for (size_t k = 0; k < K; ++k)
+      if (kind == k && to[k].data) to[k].write(i, scale * sum[0]);
+  }
+};
+
+template <int K, int n, class F, class To>
+void launch_sums(const SumPlan& plan, const F& f, const To& to) {
+  launch<column_sums_kernel<K, n, F, To>>(
+      static_cast<unsigned>(plan.outer * plan.chunks * plan.column_blocks(n)), sum_threads, 0,
+      stream(), plan, f, to);
+}
+
+/// results[k] [outer, width] (+)= scale * sum k over the rows of `outer` matrices [rows, width], where
+/// it is asked for. n columns at a time where width and `data`, all that f touches, allow it.
+template <int n, int K, class F>
+void sum_columns(int64_t outer, int64_t rows, int64_t width, const F& f,
+                 std::initializer_list<const void*> data, const Destination (&results)[K],
+                 double scale = 1) {
+  if (outer * width == 0) return;
+  const auto size = [](int64_t count) { return static_cast<size_t>(count); };
+  // Where n columns do not fit for the data's sake alone, the plan is the same, and so are the sums.
+  const bool fits = width % n == 0;
+  const SumPlan plan = sum_plan(size(outer), size(rows), size(width), fits ? n : 1);
+  const Tensor partial =
+      Tensor::empty({outer, static_cast<int64_t>(plan.chunks), K, width}, DType::f32, Device::cuda);
+  const PartialSums to{out<float>(partial)};
+  if (fits && packed(data))
+    launch_sums<K, n>(plan, f, to);
+  else
+    launch_sums<K, 1>(plan, f, to);
+
+  // A few rows at a time keep many threads busy; 8 columns are what memory moves at once.
+  const bool flat = plan.chunks == 1;
+  SumPlan join{flat ? 1 : plan.outer, plan.chunks, (flat ? plan.outer : 1) * K * plan.width};
+  const size_t rows_at_once = std::min<size_t>(32, std::bit_ceil(plan.chunks));
+  join.lanes =
+      static_cast<unsigned>(std::min(std::bit_ceil(join.width), sum_threads / rows_at_once));
+  JoinedSums<K> joined{plan.width, static_cast<float>(scale), {}};
+  std::copy(results, results + K, joined.to);
+  launch_sums<1, 1>(join, Elements<float>{to.to, join.width}, joined);
+}
 
 /// d [outer, inner] (+)= scale * the sum of x [outer, n, inner] over n.
 inline void sum_middle(const Tensor& x, int64_t outer, int64_t n, int64_t inner, double scale,
                        const Destination& d) {
   dispatch("sum", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Elements<T> elements{in<T>(x), static_cast<size_t>(inner)};
-    Sums<1>({outer, n, inner}, elements).join(0, d, scale);
+    sum_columns<pack_of<T>>(outer, n, inner, Elements<T>{in<T>(x), static_cast<size_t>(inner)},
+                            {x.raw()}, {d}, scale);
   });
 }
 

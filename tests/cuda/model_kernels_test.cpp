@@ -28,9 +28,11 @@ TEST_CASE("cuda_products_of_all_forms") {
       }
 }
 
-TEST_CASE("cuda_linear_layers_and_their_gradients") {
+namespace {
+
+void check_linear(int64_t O) {
   using kernels::Activation;
-  const int64_t N = 37, I = 19, O = 45;
+  const int64_t N = 37, I = 19;
   const Tensor x = random_tensor({N, I}, 1), weight = random_tensor({O, I}, 2);
   const Tensor bias = random_tensor({O}, 3), dy = random_tensor({N, O}, 4);
   for (const Activation f : {Activation::none, Activation::relu, Activation::gelu,
@@ -67,6 +69,13 @@ TEST_CASE("cuda_linear_layers_and_their_gradients") {
   check_kernel(
       "swiglu_backward", {dy, random_tensor({N, 2 * O}, 1)}, {Shape{N, 2 * O}},
       [](const Inputs& in, const Outputs& out) { kernels::swiglu_backward(in[0], in[1], out[0]); });
+}
+
+}  // namespace
+
+TEST_CASE("cuda_linear_layers_and_their_gradients") {
+  check_linear(45);
+  check_linear(48);  // 16 bytes at a time
 }
 
 namespace {

@@ -169,7 +169,7 @@ TEST_CASE("cuda_scale_norm_and_its_gradients") {
 }
 
 TEST_CASE("cuda_dynamic_tanh_and_its_gradients") {
-  for (const auto [N, C] : {Size{7, 31}, Size{130, 65}}) {
+  for (const auto [N, C] : {Size{7, 31}, Size{130, 65}, Size{130, 72}}) {
     const std::vector<Argument> arguments = {
         random_tensor({N, C}, 1), Tensor::full({1}, 0.5, DType::f64), random_tensor({C}, 2),
         random_tensor({C}, 3), random_tensor({N, C}, 4)};
@@ -186,8 +186,10 @@ TEST_CASE("cuda_dynamic_tanh_and_its_gradients") {
   }
 }
 
-TEST_CASE("cuda_batch_norm_and_its_gradients") {
-  const int64_t B = 3, T = 47, C = 33;
+namespace {
+
+void check_batch_norm(int64_t C) {
+  const int64_t B = 3, T = 47;
   const Tensor x = random_tensor({B, T, C}, 1), dy = random_tensor({B, T, C}, 2);
   const Tensor gamma = random_tensor({C}, 3), beta = random_tensor({C}, 4);
   for (const Tensor& lengths : {Tensor{}, Tensor::from<int32_t>({47, 5, 30})})
@@ -217,6 +219,13 @@ TEST_CASE("cuda_batch_norm_and_its_gradients") {
             },
             3e-5);
     }
+}
+
+}  // namespace
+
+TEST_CASE("cuda_batch_norm_and_its_gradients") {
+  check_batch_norm(33);
+  check_batch_norm(40);  // 16 bytes at a time
 }
 
 TEST_CASE("cuda_softmax_log_softmax_and_their_gradients") {

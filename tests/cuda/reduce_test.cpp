@@ -7,7 +7,9 @@ using namespace tapeformer;
 
 namespace {
 
-const Shape shapes[] = {{1}, {31}, {33, 5}, {3, 257, 2}, {2, 700, 33}, {5, 1, 3}, {2, 3, 40000}};
+const Shape shapes[] = {{1},          {31},        {33, 5},       {3, 257, 2},
+                        {2, 700, 33}, {5, 1, 3},   {2, 3, 40000}, {2, 700, 8},
+                        {1500, 72},   {3, 64, 512}};  // the last 16 bytes at a time
 
 Shape without(const Shape& shape, int dim) {
   Shape result;
@@ -32,6 +34,25 @@ TEST_CASE("cuda_sums_over_each_dimension") {
                    [&](const Inputs& in, const Outputs& out) {
                      kernels::sum_backward(in[0], dim, 0.5, out[0]);
                    });
+    }
+}
+
+TEST_CASE("cuda_sums_have_the_same_bits_wherever_the_data_begins") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const int64_t width : {8, 72, 1024}) {
+      INFO(dtype << ", width " << width);
+      const Shape shape{700, width};
+      const Tensor x = Tensor::empty(shape, dtype),
+                   room = Tensor::zeros({shape.numel() + 64}, dtype);
+      x.copy_from(random_tensor(shape, 1));
+      const Tensor there = room.to(Device::cuda).rows(1, shape.numel() + 1).view(shape);
+      there.copy_from(x);
+      const auto sum = [&](const Tensor& from) {
+        const Tensor y = Tensor::empty({width}, DType::f32, Device::cuda);
+        kernels::sum_forward(from, 0, 1, Destination{y});
+        return y.to_vector<float>();
+      };
+      CHECK(sum(there) == sum(x.to(Device::cuda)));
     }
 }
 
