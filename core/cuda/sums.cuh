@@ -8,15 +8,18 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr unsigned sum_threads = 256;
+inline constexpr unsigned most_sum_threads = 256;
 
-/// How `outer` matrices [rows, width] are summed: a block takes one chunk of rows, sum_threads / lanes
-/// of them at a time, with `lanes` threads (a power of two) beside each other on each.
+/// How `outer` matrices [rows, width] are summed: a block takes one chunk of rows, threads / lanes of
+/// them at a time, with `lanes` threads beside each other on each. Both are powers of two.
 struct SumPlan {
   size_t outer, rows, width;
-  unsigned lanes = 32;
+  unsigned lanes = 32, threads = most_sum_threads;
   size_t chunks = 1, chunk_rows = rows;
 
+  void use_threads(size_t wanted) {
+    threads = static_cast<unsigned>(std::clamp<size_t>(wanted, 32, most_sum_threads));
+  }
   constexpr size_t column_blocks(unsigned n) const { return (width + n * lanes - 1) / (n * lanes); }
 };
 
@@ -28,8 +31,9 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
   while (plan.lanes > 1 && (plan.lanes >= 2 * packs || (plan.lanes > 8 && packs % plan.lanes)))
     plan.lanes /= 2;
   constexpr size_t enough_blocks = 2048, fewest_turns = 4;
+  plan.use_threads(plan.lanes * std::bit_floor(rows / fewest_turns));
   const size_t others = outer * plan.column_blocks(n);
-  const size_t most = rows * plan.lanes / (sum_threads * fewest_turns);
+  const size_t most = rows * plan.lanes / (plan.threads * fewest_turns);
   const size_t chunks = std::max<size_t>(1, std::min((enough_blocks + others - 1) / others, most));
   plan.chunk_rows = std::max<size_t>(1, (rows + chunks - 1) / chunks);
   plan.chunks = std::max<size_t>(1, (rows + plan.chunk_rows - 1) / plan.chunk_rows);
@@ -40,8 +44,8 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
 /// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A thread
 /// reads F::rows_at_once of them before it adds; 1 where f writes, behind which no read can move.
 template <int K, int n, class F, class To>
-__global__ void __launch_bounds__(sum_threads) column_sums_kernel(SumPlan plan, F f, To to) {
-  SHARED(float, part, [n][sum_threads / 2]);
+__global__ void __launch_bounds__(most_sum_threads) column_sums_kernel(SumPlan plan, F f, To to) {
+  SHARED(float, part, [n][most_sum_threads / 2]);
   const auto column_blocks = static_cast<unsigned>(plan.column_blocks(n));
   const size_t column =
       n * (size_t{blockIdx.x % column_blocks} * plan.lanes + threadIdx.x % plan.lanes);
@@ -52,11 +56,11 @@ __global__ void __launch_bounds__(sum_threads) column_sums_kernel(SumPlan plan, 
   [[maybe_unused]] constexpr int rows_at_once = F::rows_at_once;
   if (column < plan.width)
 #pragma unroll rows_at_once
-    for (size_t row = begin + threadIdx.x / plan.lanes; row < end; row += sum_threads / plan.lanes)
+    for (size_t row = begin + threadIdx.x / plan.lanes; row < end; row += plan.threads / plan.lanes)
       f.template run<n>(row, column, sums);
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    for (unsigned half = sum_threads / 2; half >= plan.lanes; half /= 2) {
+    for (unsigned half = plan.threads / 2; half >= plan.lanes; half /= 2) {
       __syncthreads();  // the last readers are done
       if (threadIdx.x >= half && threadIdx.x < 2 * half)
         for (int j = 0; j < n; ++j) part[j][threadIdx.x - half] = sums[k][j];
@@ -109,7 +113,7 @@ struct JoinedSums {
 template <int K, int n, class F, class To>
 void launch_sums(const SumPlan& plan, const F& f, const To& to) {
   launch<column_sums_kernel<K, n, F, To>>(
-      static_cast<unsigned>(plan.outer * plan.chunks * plan.column_blocks(n)), sum_threads, 0,
+      static_cast<unsigned>(plan.outer * plan.chunks * plan.column_blocks(n)), plan.threads, 0,
       stream(), plan, f, to);
 }
 
@@ -132,12 +136,13 @@ void sum_columns(int64_t outer, int64_t rows, int64_t width, const F& f,
   else
     launch_sums<K, 1>(plan, f, to);
 
-  // A few rows at a time keep many threads busy; 8 columns are what memory moves at once.
+  // 8 columns are what memory moves at once.
   const bool flat = plan.chunks == 1;
   SumPlan join{flat ? 1 : plan.outer, plan.chunks, (flat ? plan.outer : 1) * K * plan.width};
-  const size_t rows_at_once = std::min<size_t>(32, std::bit_ceil(plan.chunks));
-  join.lanes =
-      static_cast<unsigned>(std::min(std::bit_ceil(join.width), sum_threads / rows_at_once));
+  const size_t at_once = std::bit_ceil(plan.chunks),
+               most_lanes = most_sum_threads / std::min<size_t>(at_once, most_sum_threads / 8);
+  join.lanes = static_cast<unsigned>(std::min(std::bit_ceil(join.width), most_lanes));
+  join.use_threads(join.lanes * at_once);
   JoinedSums<K> joined{plan.width, static_cast<float>(scale), {}};
   std::copy(results, results + K, joined.to);
   launch_sums<1, 1>(join, Elements<float>{to.to, join.width}, joined);
