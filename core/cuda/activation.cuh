@@ -71,13 +71,6 @@ __device__ inline float derivative_of(kernels::Unary f, float kept) {
   }
 }
 
-/// Calls f with that constant among `choices` which `chosen` is: outside a loop over numbers, so that
-/// they do not choose one by one.
-template <auto... choices, class E, class F>
-__device__ void with_constant(E chosen, const F& f) {
-  ((chosen == choices ? f(std::integral_constant<E, choices>{}) : void()), ...);
-}
-
 /// Calls f with the constant that an activation is.
 template <class F>
 __device__ void with_activation(kernels::Unary chosen, const F& f) {

@@ -106,14 +106,21 @@ struct ForwardMap : Each {
 };
 
 template <class T>
-struct BatchNormForward : Each {
+struct BatchNormForward : EachInRows {
   const T* x;
   const float* map;
   size_t width;
   T* y;
-  __device__ void operator()(size_t i) const {
-    const size_t c = i % width;
-    y[i] = from_float<T>((to_float(x[i]) - map[c]) * map[width + c] + map[2 * width + c]);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    float values[n], centre[n], scale[n], shift[n];
+    read(x + row * width + column, values);
+    read(map + column, centre);
+    read(map + width + column, scale);
+    read(map + 2 * width + column, shift);
+#pragma unroll
+    for (int k = 0; k < n; ++k) values[k] = (values[k] - centre[k]) * scale[k] + shift[k];
+    write(y + row * width + column, values);
   }
 };
 
@@ -165,30 +172,42 @@ struct BackwardMap : Each {
 };
 
 template <class T>
-struct BatchNormBackward : Each {
+struct BatchNormBackward : EachInRows {
   const T *dy, *x;
   const float* map;
   size_t width;
   RealRows real;
   bool constant;  // the moments are
   Out dx;
-  __device__ void operator()(size_t i) const {
-    const size_t c = i % width;
-    float slope = to_float(dy[i]);
-    if (!constant && real.contains(i / width))
-      slope -= (to_float(x[i]) - map[c]) * map[2 * width + c] + map[3 * width + c];
-    dx.write(i, map[width + c] * slope);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    float slopes[n], scale[n];
+    read(dy + row * width + column, slopes);
+    read(map + width + column, scale);
+    if (!constant && real.contains(row)) {
+      float values[n], centre[n], along[n], mean[n];
+      read(x + row * width + column, values);
+      read(map + column, centre);
+      read(map + 2 * width + column, along);
+      read(map + 3 * width + column, mean);
+#pragma unroll
+      for (int k = 0; k < n; ++k) slopes[k] -= (values[k] - centre[k]) * along[k] + mean[k];
+    }
+#pragma unroll
+    for (int k = 0; k < n; ++k) slopes[k] *= scale[k];
+    write(dx, row * width + column, slopes);
   }
 };
 
 Tensor per_channel(int64_t C) { return Tensor::empty({C}, DType::f32, Device::cuda); }
+int64_t rows_of(const Tensor& x) { return x.dim(0) * x.dim(1); }
 size_t size(int64_t n) { return static_cast<size_t>(n); }
 
 }  // namespace
 
 void batch_moments(const Tensor& x, const Tensor& lengths, const Tensor& mean,
                    const Tensor& variance) {
-  const int64_t C = x.dim(-1), N = x.dim(0) * x.dim(1);
+  const int64_t C = x.dim(-1), N = rows_of(x);
   const RealRows real(x, lengths);
   const Tensor total = per_channel(C), count = per_channel(C), centre = per_channel(C);
   const Tensor rest = per_channel(C), square = per_channel(C);
@@ -214,7 +233,9 @@ void batch_norm_forward(const Tensor& x, const Tensor& mean, const Tensor& varia
   each(C, ForwardMap{{}, channel, beta, size(C), out<float>(map)});
   dispatch("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(), BatchNormForward<T>{{}, in<T>(x), in<float>(map), size(C), out<T>(y)});
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(rows_of(x), C, packed(n, {C}, {x.raw(), y.raw()}),
+                    BatchNormForward<T>{{}, in<T>(x), in<float>(map), size(C), out<T>(y)});
   });
 }
 
@@ -231,7 +252,7 @@ void batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& length
   dispatch("batch_norm", x.dtype(), [&](auto type) {
     using T = decltype(type);
     if (sums)
-      sum_columns<pack_of<T>>(1, x.dim(0) * x.dim(1), C,
+      sum_columns<pack_of<T>>(1, rows_of(x), C,
                               GradientSums<T>{in<T>(dy), in<T>(x), size(C), real, mean},
                               {dy.raw(), x.raw(), in<void>(mean)}, {{along}, {total}, {count}});
     each(C, BackwardMap{{},
@@ -243,8 +264,10 @@ void batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& length
                         dbeta,
                         size(C),
                         out<float>(map)});
+    constexpr int n = pack_of<T>;
     if (dx)
-      each(x.numel(), BatchNormBackward<T>{
+      each_in_rows<n>(rows_of(x), C, packed(n, {C}, {dy.raw(), x.raw(), dx.tensor.raw()}),
+                      BatchNormBackward<T>{
                           {}, in<T>(dy), in<T>(x), in<float>(map), size(C), real, constant, dx});
   });
 }

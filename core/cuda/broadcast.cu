@@ -10,7 +10,8 @@ namespace {
 using namespace tapeformer::cuda;
 
 // How N operands are read where a result is written. Neighbouring dimensions that all walk alike
-// are merged, sizes of 1 dropped. Innermost first; a stride of 0 repeats.
+// are merged, sizes of 1 dropped. Innermost first; a stride of 0 repeats. The innermost dimension makes
+// the result's rows; operands walk it by 1 or repeat.
 template <int N>
 struct Walk {
   int rank = 0;
@@ -32,14 +33,31 @@ struct Walk {
     }
   }
 
-  // The index in operand k of element i of the result.
-  __device__ size_t index(int k, size_t i) const {
+  int64_t width() const { return rank > 0 ? sizes[0] : 1; }
+
+  // Whether packs of n columns lie together in all operands that walk the rows, and in `data`.
+  bool packs(int64_t n, std::initializer_list<const void*> data) const {
+    bool whole = width() % n == 0 && packed(data);
+    for (int k = 0; k < N; ++k)
+      for (int d = 1; d < rank && strides[k][0]; ++d) whole = whole && strides[k][d] % n == 0;
+    return whole;
+  }
+
+  // n columns of operand k, which begins at x.
+  template <int n, class T>
+  __device__ Pack<T, n> load(int k, const T* x, size_t row, size_t column) const {
     size_t at = 0;
-    for (int d = 0; d < rank; ++d) {
-      at += i % sizes[d] * static_cast<size_t>(strides[k][d]);
-      i /= sizes[d];
+#pragma unroll 1
+    for (int d = 1; d + 1 < rank; ++d) {
+      at += row % sizes[d] * static_cast<size_t>(strides[k][d]);
+      row /= sizes[d];
     }
-    return at;
+    if (rank > 1) at += row * static_cast<size_t>(strides[k][rank - 1]);
+    if (strides[k][0]) return *reinterpret_cast<const Pack<T, n>*>(x + at + column);
+    Pack<T, n> same;
+#pragma unroll
+    for (int j = 0; j < n; ++j) same.at[j] = x[at];
+    return same;
   }
 
  private:
@@ -90,65 +108,110 @@ __device__ inline float binary_partial(Binary op, bool first, float a, float b) 
   }
 }
 
+template <class F>
+__device__ void with_binary(Binary op, const F& f) {
+  with_constant<Binary::add, Binary::sub, Binary::mul, Binary::div, Binary::pow>(op, f);
+}
+
 template <class T>
-struct BinaryForward : Each {
+struct BinaryForward : EachInRows {
   const T *a, *b;
   Binary op;
   Walk<2> walk;
+  size_t width;
   T* y;
-  __device__ void operator()(size_t i) const {
-    y[i] = from_float<T>(
-        binary_value(op, to_float(a[walk.index(0, i)]), to_float(b[walk.index(1, i)])));
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const auto left = walk.load<n>(0, a, row, column), right = walk.load<n>(1, b, row, column);
+    float values[n];
+    with_binary(op, [&](auto constant) {
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        values[k] = binary_value(constant, to_float(left.at[k]), to_float(right.at[k]));
+    });
+    write(y + row * width + column, values);
   }
 };
 
 template <class T>
-struct BinaryBackward : Each {
+struct BinaryBackward : EachInRows {
   const T *dy, *a, *b;
   Binary op;
   bool first;
   Walk<2> walk;
+  size_t width;
   Out d;
-  __device__ void operator()(size_t i) const {
-    const float left = to_float(a[walk.index(0, i)]), right = to_float(b[walk.index(1, i)]);
-    d.write(i, to_float(dy[i]) * binary_partial(op, first, left, right));
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const auto left = walk.load<n>(0, a, row, column), right = walk.load<n>(1, b, row, column);
+    float slopes[n];
+    read(dy + row * width + column, slopes);
+    with_binary(op, [&](auto constant) {
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        slopes[k] *= binary_partial(constant, first, to_float(left.at[k]), to_float(right.at[k]));
+    });
+    write(d, row * width + column, slopes);
   }
 };
 
+constexpr int where_n = 4;  // columns at a time, as many as there are i32 in 16 bytes
+
 template <class T>
-struct WhereForward : Each {
+struct WhereForward : EachInRows {
   const int32_t* condition;
   const T *a, *b;
   Walk<3> walk;
+  size_t width;
   T* y;
-  __device__ void operator()(size_t i) const {
-    y[i] = condition[walk.index(0, i)] ? a[walk.index(1, i)] : b[walk.index(2, i)];
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const auto which = walk.load<n>(0, condition, row, column);
+    const auto yes = walk.load<n>(1, a, row, column);
+    auto values = walk.load<n>(2, b, row, column);
+#pragma unroll
+    for (int k = 0; k < n; ++k)
+      if (which.at[k]) values.at[k] = yes.at[k];
+    *reinterpret_cast<Pack<T, n>*>(y + row * width + column) = values;
   }
 };
 
 template <class T>
-struct WhereBackward : Each {
+struct WhereBackward : EachInRows {
   const T* dy;
   const int32_t* condition;
   bool first;
   Walk<1> walk;
+  size_t width;
   Out d;
-  __device__ void operator()(size_t i) const {
-    d.write(i, (condition[walk.index(0, i)] != 0) == first ? to_float(dy[i]) : 0);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const auto which = walk.load<n>(0, condition, row, column);
+    float slopes[n];
+    read(dy + row * width + column, slopes);
+#pragma unroll
+    for (int k = 0; k < n; ++k)
+      if ((which.at[k] != 0) != first) slopes[k] = 0;
+    write(d, row * width + column, slopes);
   }
 };
 
 template <class T>
-struct AddTo : Each {
+struct AddTo : EachPack {
   const T* x;
   Out d;
-  __device__ void operator()(size_t i) const { d.write(i, to_float(x[i])); }
+  template <int n>
+  __device__ void run(size_t i) const {
+    float values[n];
+    read(x + i, values);
+    write(d, i, values);
+  }
 };
 
 void add_to(const Tensor& x, const Destination& d) {
   dispatch("binary", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(), AddTo<T>{{}, in<T>(x), d});
+    each_pack<pack_of<T>>(x.numel(), AddTo<T>{{}, in<T>(x), d}, {x.raw(), d.tensor.raw()});
   });
 }
 
@@ -186,13 +249,23 @@ Destination before_summing(const Tensor& dy, const Destination& d) {
   return {Tensor::empty(dy.shape(), DType::f32, Device::cuda)};
 }
 
+template <int n, int N, class F>
+void each_in_walk(const Walk<N>& walk, const Tensor& y, const F& f,
+                  std::initializer_list<const void*> data) {
+  if (y.numel() == 0) return;
+  each_in_rows<n>(y.numel() / walk.width(), walk.width(), walk.packs(n, data), f);
+}
+
 }  // namespace
 
 void binary_forward(const Tensor& a, const Tensor& b, Binary op, const Tensor& y) {
+  const Walk<2> walk(y.shape(), {&a.shape(), &b.shape()});
+  const auto width = static_cast<size_t>(walk.width());
   dispatch("binary", a.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Walk<2> walk(y.shape(), {&a.shape(), &b.shape()});
-    each(y.numel(), BinaryForward<T>{{}, in<T>(a), in<T>(b), op, walk, out<T>(y)});
+    each_in_walk<pack_of<T>>(walk, y,
+                             BinaryForward<T>{{}, in<T>(a), in<T>(b), op, walk, width, out<T>(y)},
+                             {a.raw(), b.raw(), y.raw()});
   });
 }
 
@@ -202,21 +275,28 @@ void binary_backward(const Tensor& dy, const Tensor& a, const Tensor& b, Binary 
   // dy stands in for an operand that this partial derivative does not read.
   const Tensor &left = a.defined() ? a : dy, &right = b.defined() ? b : dy;
   const Destination each_element = before_summing(dy, d);
+  const Walk<2> walk(dy.shape(), {&left.shape(), &right.shape()});
+  const auto width = static_cast<size_t>(walk.width());
   dispatch("binary", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Walk<2> walk(dy.shape(), {&left.shape(), &right.shape()});
-    each(dy.numel(), BinaryBackward<T>{
-                         {}, in<T>(dy), in<T>(left), in<T>(right), op, first, walk, each_element});
+    each_in_walk<pack_of<T>>(
+        walk, dy,
+        BinaryBackward<T>{
+            {}, in<T>(dy), in<T>(left), in<T>(right), op, first, walk, width, each_element},
+        {dy.raw(), left.raw(), right.raw(), each_element.tensor.raw()});
   });
   if (d.tensor.numel() != dy.numel()) sum_to(each_element.tensor, dy.shape(), d);
 }
 
 void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
   const Walk<3> walk(y.shape(), {&condition.shape(), &a.shape(), &b.shape()});
+  const auto width = static_cast<size_t>(walk.width());
   const auto run = [&](auto type) {
     using T = decltype(type);
-    each(y.numel(),
-         WhereForward<T>{{}, in<int32_t>(condition), in<T>(a), in<T>(b), walk, out<T>(y)});
+    each_in_walk<where_n>(
+        walk, y,
+        WhereForward<T>{{}, in<int32_t>(condition), in<T>(a), in<T>(b), walk, width, out<T>(y)},
+        {condition.raw(), a.raw(), b.raw(), y.raw()});
   };
   if (a.dtype() == DType::i32) return run(int32_t{});
   dispatch("where", a.dtype(), run);
@@ -225,10 +305,13 @@ void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, co
 void where_backward(const Tensor& dy, const Tensor& condition, bool first, const Destination& d) {
   const Destination each_element = before_summing(dy, d);
   const Walk<1> walk(dy.shape(), {&condition.shape()});
+  const auto width = static_cast<size_t>(walk.width());
   dispatch("where", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(dy.numel(),
-         WhereBackward<T>{{}, in<T>(dy), in<int32_t>(condition), first, walk, each_element});
+    each_in_walk<where_n>(
+        walk, dy,
+        WhereBackward<T>{{}, in<T>(dy), in<int32_t>(condition), first, walk, width, each_element},
+        {dy.raw(), condition.raw(), each_element.tensor.raw()});
   });
   if (d.tensor.numel() != dy.numel()) sum_to(each_element.tensor, dy.shape(), d);
 }

@@ -99,6 +99,13 @@ T* out(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.raw()) : nullptr;
 }
 
+/// Calls f with that constant among `choices` which `chosen` is: outside a loop over numbers, so that
+/// they do not choose one by one.
+template <auto... choices, class E, class F>
+__device__ void with_constant(E chosen, const F& f) {
+  ((chosen == choices ? f(std::integral_constant<E, choices>{}) : void()), ...);
+}
+
 // ---------------------------------------------------------------- loops
 
 inline constexpr unsigned each_threads = 256;

@@ -7,14 +7,21 @@ namespace {
 using namespace tapeformer::cuda;
 
 template <class T>
-struct DytForward : Each {
+struct DytForward : EachInRows {
   const T* x;
   size_t width;
   In alpha, gamma, beta;
   T* y;
-  __device__ void operator()(size_t i) const {
-    const size_t c = i % width;
-    y[i] = from_float<T>(gamma.read(c) * tanhf(alpha.read(0) * to_float(x[i])) + beta.read(c));
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    float values[n], gains[n], shifts[n];
+    read(x + row * width + column, values);
+    read(gamma, column, gains);
+    read(beta, column, shifts);
+    const float a = alpha.read(0);
+#pragma unroll
+    for (int k = 0; k < n; ++k) values[k] = gains[k] * tanhf(a * values[k]) + shifts[k];
+    write(y + row * width + column, values);
   }
 };
 
@@ -51,11 +58,13 @@ struct DytBackward {
 
 void dyt_forward(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta,
                  const Tensor& y) {
+  const int64_t C = x.dim(-1), N = C ? x.numel() / C : 0;
   dispatch("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(
-        x.numel(),
-        DytForward<T>{{}, in<T>(x), static_cast<size_t>(x.dim(-1)), alpha, gamma, beta, out<T>(y)});
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(
+        N, C, packed(n, {C}, {x.raw(), gamma.raw(), beta.raw(), y.raw()}),
+        DytForward<T>{{}, in<T>(x), static_cast<size_t>(C), alpha, gamma, beta, out<T>(y)});
   });
 }
 

@@ -1,5 +1,5 @@
 // Rows of a table by index, and the sum of gradients back into the table.
-#include "core/cuda/device.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -7,13 +7,16 @@ namespace {
 using namespace tapeformer::cuda;
 
 template <class T>
-struct EmbeddingForward : Each {
+struct EmbeddingForward : EachInRows {
   const T* table;
   const int32_t* indices;
   size_t channels;
   T* y;
-  __device__ void operator()(size_t i) const {
-    y[i] = table[static_cast<size_t>(indices[i / channels]) * channels + i % channels];
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const T* from = table + static_cast<size_t>(indices[row]) * channels;
+    *reinterpret_cast<Pack<T, n>*>(y + row * channels + column) =
+        *reinterpret_cast<const Pack<T, n>*>(from + column);
   }
 };
 
@@ -86,9 +89,11 @@ __global__ void __launch_bounds__(gather_threads)
 void embedding_forward(const Tensor& table, const Tensor& indices, const Tensor& y) {
   dispatch("embedding", table.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(y.numel(),
-         EmbeddingForward<T>{
-             {}, in<T>(table), in<int32_t>(indices), static_cast<size_t>(table.dim(1)), out<T>(y)});
+    constexpr int n = pack_of<T>;
+    const int64_t C = table.dim(1);
+    each_in_rows<n>(indices.numel(), C, packed(n, {C}, {table.raw(), y.raw()}),
+                    EmbeddingForward<T>{
+                        {}, in<T>(table), in<int32_t>(indices), static_cast<size_t>(C), out<T>(y)});
   });
 }
 

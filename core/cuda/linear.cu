@@ -46,29 +46,43 @@ struct BiasActivation {
 };
 
 template <class T>
-struct SwigluForward : Each {
+struct SwigluForward : EachInRows {
   const T* x;
   size_t width;
   T* y;
-  __device__ void operator()(size_t i) const {
-    const size_t at = i / width * 2 * width + i % width;
-    const float a = to_float(x[at]);
-    y[i] = from_float<T>(a * sigmoid(a) * to_float(x[at + width]));
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const T* at = x + row * 2 * width + column;
+    float a[n], b[n];
+    read(at, a);
+    read(at + width, b);
+#pragma unroll
+    for (int k = 0; k < n; ++k) b[k] *= a[k] * sigmoid(a[k]);
+    write(y + row * width + column, b);
   }
 };
 
 // y = silu(a) b: da = dy b silu'(a), db = dy silu(a).
 template <class T>
-struct SwigluBackward : Each {
+struct SwigluBackward : EachInRows {
   const T *dy, *x;
   size_t width;
   Out dx;
-  __device__ void operator()(size_t i) const {
-    const size_t at = i / width * 2 * width + i % width;
-    const float a = to_float(x[at]), b = to_float(x[at + width]), d = to_float(dy[i]);
-    const float s = sigmoid(a);
-    dx.write(at, d * b * (s * (1 + a * (1 - s))));
-    dx.write(at + width, d * (a * s));
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const size_t at = row * 2 * width + column;
+    float d[n], a[n], b[n];
+    read(dy + row * width + column, d);
+    read(x + at, a);
+    read(x + at + width, b);
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float s = sigmoid(a[k]), dy_k = d[k];
+      d[k] = dy_k * b[k] * (s * (1 + a[k] * (1 - s)));
+      b[k] = dy_k * (a[k] * s);
+    }
+    write(dx, at, d);
+    write(dx, at + width, b);
   }
 };
 
@@ -107,17 +121,22 @@ void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation acti
 }
 
 void swiglu_forward(const Tensor& x, const Tensor& y) {
+  const int64_t F = y.dim(-1), N = F ? y.numel() / F : 0;
   dispatch("swiglu", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(y.numel(), SwigluForward<T>{{}, in<T>(x), static_cast<size_t>(y.dim(-1)), out<T>(y)});
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(N, F, packed(n, {F}, {x.raw(), y.raw()}),
+                    SwigluForward<T>{{}, in<T>(x), static_cast<size_t>(F), out<T>(y)});
   });
 }
 
 void swiglu_backward(const Tensor& dy, const Tensor& x, const Destination& dx) {
+  const int64_t F = dy.dim(-1), N = F ? dy.numel() / F : 0;
   dispatch("swiglu", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(dy.numel(),
-         SwigluBackward<T>{{}, in<T>(dy), in<T>(x), static_cast<size_t>(dy.dim(-1)), dx});
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(N, F, packed(n, {F}, {dy.raw(), x.raw(), dx.tensor.raw()}),
+                    SwigluBackward<T>{{}, in<T>(dy), in<T>(x), static_cast<size_t>(F), dx});
   });
 }
 

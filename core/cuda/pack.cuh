@@ -21,6 +21,14 @@ inline bool packed(std::initializer_list<const void*> data) {
   return true;
 }
 
+/// Whether packs of n divide all these lengths, too.
+inline bool packed(int64_t n, std::initializer_list<int64_t> lengths,
+                   std::initializer_list<const void*> data) {
+  for (const int64_t length : lengths)
+    if (length % n) return false;
+  return packed(data);
+}
+
 template <class T, int n>
 struct alignas(n * sizeof(T)) Pack {
   T at[n];
@@ -107,6 +115,44 @@ void each_pack(int64_t count, const F& f, std::initializer_list<const void*> dat
     launch<each_pack_kernel<F, n>>(blocks(n), each_threads, 0, at, size, f);
   else
     launch<each_pack_kernel<F, 1>>(blocks(1), each_threads, 0, at, size, f);
+}
+
+/// Functions of n columns of a row from one on, run<n>(row, column), that run for all of a matrix.
+struct EachInRows {};
+
+// f stays where arguments are: an array in it may then have an index that is not constant.
+
+template <class F, int n>
+__global__ void __launch_bounds__(each_threads)
+    each_in_rows_kernel(size_t rows, size_t packs, size_t row_step, size_t pack_step,
+                        const __grid_constant__ F f) {
+  const size_t first = size_t{blockIdx.x} * each_threads + threadIdx.x;
+  size_t row = first / packs, pack = first % packs;
+  while (row < rows) {
+    f.template run<n>(row, n * pack);
+    row += row_step;
+    pack += pack_step;
+    if (pack >= packs) pack -= packs, ++row;
+  }
+}
+
+/// Runs f for a matrix [rows, width], n columns at a time where that is possible.
+template <int n, class F>
+void each_in_rows(int64_t rows, int64_t width, bool possible, const F& f, StreamAt at = stream()) {
+  static_assert(std::is_base_of_v<EachInRows, F>);
+  if (rows * width == 0) return;
+  // Few enough that what a thread works out once does not weigh.
+  constexpr int64_t most_blocks = 1 << 12;
+  const int64_t packs = possible ? width / n : width;
+  const int64_t blocks = std::min(most_blocks, (rows * packs + each_threads - 1) / each_threads);
+  const int64_t threads = blocks * each_threads;
+  const auto size = [](int64_t count) { return static_cast<size_t>(count); };
+  const auto run = [&](auto columns) {
+    launch<each_in_rows_kernel<F, decltype(columns)::value>>(
+        static_cast<unsigned>(blocks), each_threads, 0, at, size(rows), size(packs),
+        size(threads / packs), size(threads % packs), f);
+  };
+  possible ? run(std::integral_constant<int, n>{}) : run(std::integral_constant<int, 1>{});
 }
 
 /// Calls f(n, i), n a constant, for elements i ... i + n - 1 of all C in a row that a block of

@@ -1,29 +1,38 @@
 // Random tensors and dropout, from Philox: a number depends on its key and index alone, so these
 // draw what the CPU draws.
-#include "core/cuda/device.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
 
 using namespace tapeformer::cuda;
 
-// Each of these makes the four elements of one Philox block.
+// A Philox block serves four elements.
 template <class T>
-struct Dropout : Each {
+struct Dropout : EachPack {
   const T* x;
-  size_t n;
   float p, scale;
   RandomKey key;
   Out y;
-  __device__ void operator()(size_t block) const {
-    const Philox4 words = key.block(static_cast<uint32_t>(block));
-    for (size_t i = 0; i < 4 && 4 * block + i < n; ++i) {
-      const size_t at = 4 * block + i;
-      y.write(at, uniform(words[i]) >= p ? to_float(x[at]) * scale : 0);
+  template <int n>
+  __device__ void run(size_t i) const {
+    float values[n];
+    read(x + i, values);
+#pragma unroll
+    for (int k = 0; k < n; k += 4) {
+      const Philox4 words = key.block(static_cast<uint32_t>((i + k) / 4));
+#pragma unroll
+      for (unsigned j = 0; j < 4; ++j) {
+        if (n == 1 && i % 4 != j) continue;
+        float& value = values[n == 1 ? 0 : static_cast<unsigned>(k) + j];
+        value = uniform(words[j]) >= p ? value * scale : 0;
+      }
     }
+    write(y, i, values);
   }
 };
 
+// The next two make the four elements of one block.
 // The four words give two pairs by Box & Muller's method, in double as on the CPU.
 struct FillNormal : Each {
   size_t n;
@@ -66,13 +75,10 @@ void check_dtype(const char* operation, const Tensor& x) {
 void dropout(const Tensor& x, double p, RandomKey key, const Destination& y) {
   dispatch("dropout", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(philox_blocks(x), Dropout<T>{{},
-                                      in<T>(x),
-                                      static_cast<size_t>(x.numel()),
-                                      static_cast<float>(p),
-                                      static_cast<float>(1 / (1 - p)),
-                                      key,
-                                      y});
+    each_pack<pack_of<T>>(
+        x.numel(),
+        Dropout<T>{{}, in<T>(x), static_cast<float>(p), static_cast<float>(1 / (1 - p)), key, y},
+        {x.raw(), y.tensor.raw()});
   });
 }
 

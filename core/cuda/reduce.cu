@@ -6,14 +6,24 @@ namespace {
 
 using namespace tapeformer::cuda;
 
+// dx [outer n, inner] of dy [outer, inner], or dx [outer, n] of dy [outer].
 template <class T>
-struct SumBackward : Each {
+struct SumBackward : EachInRows {
   const T* dy;
-  size_t n, inner;
+  size_t n, inner, width;
   float scale;
   Out dx;
-  __device__ void operator()(size_t i) const {
-    dx.write(i, scale * to_float(dy[i / (n * inner) * inner + i % inner]));
+  template <int columns>
+  __device__ void run(size_t row, size_t column) const {
+    float slopes[columns];
+    if (inner == 1) {
+      const float same = to_float(dy[row]);
+      for (float& slope : slopes) slope = same;
+    } else {
+      read(dy + row / n * inner + column, slopes);
+    }
+    for (float& slope : slopes) slope *= scale;
+    write(dx, row * width + column, slopes);
   }
 };
 
@@ -98,12 +108,17 @@ void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx
   const Around around(dx.tensor.shape(), dim);
   dispatch("sum", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(dx.tensor.numel(), SumBackward<T>{{},
-                                           in<T>(dy),
-                                           static_cast<size_t>(around.n),
-                                           static_cast<size_t>(around.inner),
-                                           static_cast<float>(scale),
-                                           dx});
+    constexpr int n = pack_of<T>;
+    const int64_t width = around.inner == 1 ? around.n : around.inner;
+    each_in_rows<n>(width ? dx.tensor.numel() / width : 0, width,
+                    packed(n, {width}, {dy.raw(), dx.tensor.raw()}),
+                    SumBackward<T>{{},
+                                   in<T>(dy),
+                                   static_cast<size_t>(around.n),
+                                   static_cast<size_t>(around.inner),
+                                   static_cast<size_t>(width),
+                                   static_cast<float>(scale),
+                                   dx});
   });
 }
 

@@ -1,5 +1,6 @@
 // Rotary positions: every pair of channels of a head turns by an angle that grows with position.
 #include "core/cuda/device.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -21,23 +22,36 @@ struct Angles : Each {
 };
 
 // y_i = x_i cos - x_j sin, y_j = x_j cos + x_i sin, with j = i + D/2; a rotation's gradient turns
-// back. One element of y at a time.
+// back. A row's columns are here its `pairs` pairs, head by head, and then what is not turned.
 template <class T>
-struct Rotary : Each {
+struct Rotary : EachInRows {
   const T* x;
-  size_t width, times, turned, head_size;
+  size_t width, times, pairs, half;
   const float* table;
   float direction;
   Out y;
-  __device__ void operator()(size_t i) const {
-    const size_t column = i % width, t = i / width % times, half = head_size / 2;
-    const float value = to_float(x[i]);
-    if (column >= turned) return y.write(i, value);
-    const size_t place = column % head_size;
-    const bool first = place < half;
-    const float other = to_float(x[first ? i + half : i - half]);
-    const float* angle = table + 2 * (t * half + place % half);
-    y.write(i, value * angle[0] + (first ? -direction : direction) * other * angle[1]);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    if (column >= pairs) {
+      float values[n];
+      read(x + row * width + pairs + column, values);
+      return write(y, row * width + pairs + column, values);
+    }
+    const size_t place = static_cast<unsigned>(column) % static_cast<unsigned>(half);
+    const size_t i = row * width + 2 * column - place, j = i + half;
+    float first[n], second[n], angles[2 * n];
+    read(x + i, first);
+    read(x + j, second);
+    read(table + 2 * (row % times * half + place), angles);
+#pragma unroll
+    for (int k = 0; k < n; ++k) {
+      const float a = first[k], b = second[k];
+      const float cosine = angles[2 * k], sine = direction * angles[2 * k + 1];
+      first[k] = a * cosine - b * sine;
+      second[k] = b * cosine + a * sine;
+    }
+    write(y, i, first);
+    write(y, j, second);
   }
 };
 
@@ -45,18 +59,21 @@ struct Rotary : Each {
 
 void rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start, double base,
             bool inverse, const Destination& y) {
-  const int64_t W = x.dim(-1), times = x.dim(-2), half = head_size / 2;
+  const int64_t W = x.dim(-1), times = x.dim(-2), half = head_size / 2, pairs = heads * half;
   const auto size = [](int64_t n) { return static_cast<size_t>(n); };
   const Tensor table = Tensor::empty({times, half, 2}, DType::f32, Device::cuda);
   each(times * half, Angles{{}, size(half), static_cast<double>(start), base, out<float>(table)});
   dispatch("rotary", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(x.numel(), Rotary<T>{{},
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(W ? x.numel() / W : 0, W - pairs,
+                    packed(n, {half, W - 2 * pairs}, {x.raw(), y.tensor.raw()}),
+                    Rotary<T>{{},
                               in<T>(x),
                               size(W),
                               size(times),
-                              size(heads * head_size),
-                              size(head_size),
+                              size(pairs),
+                              size(half),
                               in<float>(table),
                               inverse ? -1.0f : 1.0f,
                               y});

@@ -34,33 +34,40 @@ struct Permute : Each {
   }
 };
 
-// `rows` rows of `length` elements, whose starts are x_step and y_step apart.
+// Rows whose starts are x_step and y_step apart.
 template <class T>
-struct CopyRows : Each {
+struct CopyRows : EachInRows {
   const T* x;
   size_t x_step;
   T* y;
-  size_t y_step, length;
+  size_t y_step;
   bool accumulate;
-  __device__ void operator()(size_t i) const {
-    const size_t row = i / length, column = i % length;
-    put(y + row * y_step + column, x[row * x_step + column], accumulate);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    const auto from = *reinterpret_cast<const Pack<T, n>*>(x + row * x_step + column);
+    auto* to = reinterpret_cast<Pack<T, n>*>(y + row * y_step + column);
+    Pack<T, n> values{};
+    if (accumulate) values = *to;
+#pragma unroll
+    for (int k = 0; k < n; ++k) put(values.at + k, from.at[k], accumulate);
+    *to = values;
   }
 };
 
+// Of each row of `width` the part [begin, begin + length) is that of dy.
 template <class T>
-struct SliceBackward : Each {
+struct SliceBackward : EachInRows {
   const T* dy;
-  size_t n, start, count, inner;  // elements [start, start + count) of n
+  size_t width, begin, length;
   Out dx;
-  __device__ void operator()(size_t i) const {
-    const size_t place = i / inner % n;
-    if (place < start || place >= start + count) {
-      if (!dx.accumulate) dx.write(i, 0);
+  template <int n>
+  __device__ void run(size_t row, size_t column) const {
+    float slopes[n] = {};
+    if (column >= begin && column < begin + length)
+      read(dy + row * length + column - begin, slopes);
+    else if (dx.accumulate)
       return;
-    }
-    const size_t outer = i / (n * inner);
-    dx.write(i, to_float(dy[(outer * count + place - start) * inner + i % inner]));
+    write(dx, row * width + column, slopes);
   }
 };
 
@@ -71,6 +78,24 @@ void dispatch_number(const char* operation, DType dtype, F&& f) {
 }
 
 size_t size(int64_t n) { return static_cast<size_t>(n); }
+
+// The rows of a tensor that begin at element `start` and `step` apart.
+struct Rows {
+  const Tensor& tensor;
+  int64_t start, step;
+};
+
+// y (+)= x, both of `rows` rows of `length`.
+void copy_rows(int64_t rows, int64_t length, const Rows& x, const Rows& y, bool accumulate) {
+  dispatch_number("slice", x.tensor.dtype(), [&](auto type) {
+    using T = decltype(type);
+    constexpr int n = pack_of<T>;
+    const CopyRows<T> copy{{},           in<T>(x.tensor) + x.start,
+                           size(x.step), out<T>(y.tensor) + y.start,
+                           size(y.step), accumulate};
+    each_in_rows<n>(rows, length, packed(n, {length, x.step, y.step}, {copy.x, copy.y}), copy);
+  });
+}
 
 }  // namespace
 
@@ -95,39 +120,26 @@ void permute(const Tensor& x, const std::vector<int>& order, const Destination& 
 
 void slice_read(const Tensor& x, int dim, int64_t start, const Destination& y) {
   const Around whole(x.shape(), dim), part(y.tensor.shape(), dim);
-  dispatch_number("slice", x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    each(y.tensor.numel(), CopyRows<T>{{},
-                                       in<T>(x) + start * whole.inner,
-                                       size(whole.n * whole.inner),
-                                       out<T>(y.tensor),
-                                       size(part.n * part.inner),
-                                       size(part.n * part.inner),
-                                       y.accumulate});
-  });
+  copy_rows(part.outer, part.n * part.inner, {x, start * whole.inner, whole.n * whole.inner},
+            {y.tensor, 0, part.n * part.inner}, y.accumulate);
 }
 
 void slice_write(const Tensor& x, int dim, int64_t start, const Destination& y) {
   const Around part(x.shape(), dim), whole(y.tensor.shape(), dim);
-  dispatch_number("slice", x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    each(x.numel(), CopyRows<T>{{},
-                                in<T>(x),
-                                size(part.n * part.inner),
-                                out<T>(y.tensor) + start * whole.inner,
-                                size(whole.n * whole.inner),
-                                size(part.n * part.inner),
-                                y.accumulate});
-  });
+  copy_rows(part.outer, part.n * part.inner, {x, 0, part.n * part.inner},
+            {y.tensor, start * whole.inner, whole.n * whole.inner}, y.accumulate);
 }
 
 void slice_backward(const Tensor& dy, int dim, int64_t start, const Destination& dx) {
   const Around part(dy.shape(), dim), whole(dx.tensor.shape(), dim);
+  const int64_t width = whole.n * whole.inner, begin = start * whole.inner,
+                length = part.n * part.inner;
   dispatch("slice", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(dx.tensor.numel(),
-         SliceBackward<T>{
-             {}, in<T>(dy), size(whole.n), size(start), size(part.n), size(whole.inner), dx});
+    constexpr int n = pack_of<T>;
+    each_in_rows<n>(whole.outer, width,
+                    packed(n, {width, begin, length}, {dy.raw(), dx.tensor.raw()}),
+                    SliceBackward<T>{{}, in<T>(dy), size(width), size(begin), size(length), dx});
   });
 }
 

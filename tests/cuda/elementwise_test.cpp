@@ -106,7 +106,12 @@ TEST_CASE("cuda_binary_operations_under_broadcasting") {
                         {{5, 7, 33}, {33}, {5, 7, 33}},
                         {{5, 1, 3}, {7, 1}, {5, 7, 3}},
                         {{}, {3, 5}, {3, 5}},
-                        {{2, 1, 3, 1, 2}, {1, 4, 1, 5, 2}, {2, 4, 3, 5, 2}}};
+                        {{2, 1, 3, 1, 2}, {1, 4, 1, 5, 2}, {2, 4, 3, 5, 2}},
+                        // and 16 bytes at a time
+                        {{1040}, {1040}, {1040}},
+                        {{5, 7, 32}, {32}, {5, 7, 32}},
+                        {{5, 1, 16}, {7, 1}, {5, 7, 16}},
+                        {{2, 1, 3, 1, 8}, {1, 4, 1, 5, 8}, {2, 4, 3, 5, 8}}};
   for (const Shapes& shapes : all)
     for (const Binary op : {Binary::add, Binary::sub, Binary::mul, Binary::div, Binary::pow}) {
       const Tensor a = uniform_tensor(shapes.a, 0.5, 2, 1), b = uniform_tensor(shapes.b, 0.5, 2, 2);
@@ -126,24 +131,27 @@ TEST_CASE("cuda_binary_operations_under_broadcasting") {
 }
 
 TEST_CASE("cuda_where_chooses_and_sends_gradients_back") {
-  const Tensor condition = random_indices(7 * 33, 2, 1).view({7, 33});
-  const Tensor a = random_tensor({5, 7, 33}, 2), b = random_tensor({33}, 3);
-  check_kernel("where", {condition, a, b}, {{Shape{5, 7, 33}, false}},
-               [](const Inputs& in, const Outputs& out) {
-                 kernels::where_forward(in[0], in[1], in[2], out[0].tensor);
-               });
-  check_kernel("where_backward", {condition, random_tensor({5, 7, 33}, 4)},
-               {Shape{5, 7, 33}, Shape{33}}, [](const Inputs& in, const Outputs& out) {
-                 kernels::where_backward(in[1], in[0], true, out[0]);
-                 kernels::where_backward(in[1], in[0], false, out[1]);
-               });
+  for (const int64_t C : {33, 32}) {
+    const Tensor condition = random_indices(7 * C, 2, 1).view({7, C});
+    const Tensor a = random_tensor({5, 7, C}, 2), b = random_tensor({C}, 3);
+    check_kernel("where", {condition, a, b}, {{Shape{5, 7, C}, false}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::where_forward(in[0], in[1], in[2], out[0].tensor);
+                 });
+    check_kernel("where_backward", {condition, random_tensor({5, 7, C}, 4)},
+                 {Shape{5, 7, C}, Shape{C}}, [](const Inputs& in, const Outputs& out) {
+                   kernels::where_backward(in[1], in[0], true, out[0]);
+                   kernels::where_backward(in[1], in[0], false, out[1]);
+                 });
+  }
 }
 
 TEST_CASE("cuda_draws_the_random_numbers_of_the_cpu") {
   const RandomKey key{.seed = 5, .purpose = Purpose::dropout, .step = 3, .operation = 2};
-  check_kernel(
-      "dropout", {random_tensor({odd}, 1)}, {Shape{odd}},
-      [&](const Inputs& in, const Outputs& out) { kernels::dropout(in[0], 0.3, key, out[0]); });
+  for (const int64_t n : sizes)
+    check_kernel(
+        "dropout", {random_tensor({n}, 1)}, {Shape{n}},
+        [&](const Inputs& in, const Outputs& out) { kernels::dropout(in[0], 0.3, key, out[0]); });
   check_kernel("fill_normal", {}, {{Shape{odd}, false}}, [&](const Inputs&, const Outputs& out) {
     kernels::fill_normal(out[0].tensor, 1, 2, key);
   });
@@ -152,7 +160,7 @@ TEST_CASE("cuda_draws_the_random_numbers_of_the_cpu") {
   });
 }
 
-TEST_CASE("cuda_permutes_and_slices") {
+TEST_CASE("cuda_permutes") {
   const Tensor x = random_tensor({3, 5, 7, 2}, 1);
   const std::vector<std::vector<int>> orders = {{0, 2, 1, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}};
   for (const std::vector<int>& order : orders) {
@@ -162,20 +170,49 @@ TEST_CASE("cuda_permutes_and_slices") {
       kernels::permute(in[0], order, out[0]);
     });
   }
-  for (const int dim : {0, 2, 3}) {
-    const int64_t n = x.dim(dim), start = n / 3, count = n - start - (n > 2);
-    const Shape part = x.shape().with(dim, count);
-    check_kernel("slice_read", {x}, {part}, [&](const Inputs& in, const Outputs& out) {
-      kernels::slice_read(in[0], dim, start, out[0]);
-    });
-    check_kernel("slice_backward", {random_tensor(part, 2)}, {x.shape()},
+}
+
+TEST_CASE("cuda_reads_and_writes_slices") {
+  struct Part {
+    Shape whole;
+    int dim;
+    int64_t start, count;
+  };
+  const Part parts[] = {{{3, 5, 7, 2}, 0, 1, 1},
+                        {{3, 5, 7, 2}, 2, 2, 4},
+                        {{3, 5, 7, 2}, 3, 0, 2},
+                        // and 16 bytes at a time
+                        {{3, 5, 4, 2}, 1, 1, 3},
+                        {{9, 40}, 1, 8, 24}};
+  for (const auto& [whole, dim, start, count] : parts) {
+    const Shape part = whole.with(dim, count);
+    check_kernel("slice_read", {random_tensor(whole, 1)}, {part},
+                 [&](const Inputs& in, const Outputs& out) {
+                   kernels::slice_read(in[0], dim, start, out[0]);
+                 });
+    check_kernel("slice_backward", {random_tensor(part, 2)}, {whole},
                  [&](const Inputs& in, const Outputs& out) {
                    kernels::slice_backward(in[0], dim, start, out[0]);
                  });
-    check_kernel("slice_write", {random_tensor(part, 2)}, {x.shape()},
+    check_kernel("slice_write", {random_tensor(part, 2)}, {whole},
                  [&](const Inputs& in, const Outputs& out) {
                    if (!out[0].accumulate) out[0].tensor.fill(3);
                    kernels::slice_write(in[0], dim, start, out[0]);
                  });
+  }
+}
+
+// More packs than there are threads, of which each goes on to other rows and columns.
+TEST_CASE("cuda_goes_over_large_matrices") {
+  for (const Shape& shape : {Shape{2110, 2004}, Shape{1100, 963}}) {
+    INFO(shape);
+    const Tensor x = random_indices(shape.numel(), 1 << 30, 1).view(shape);
+    const int64_t columns = shape[1] - 4;
+    const auto slice = [&](Device device) {
+      const Tensor y = Tensor::full({shape[0], columns}, 7, DType::i32, device);
+      kernels::slice_read(x.to(device), 1, 4, Destination{y, true});  // once, or it shows
+      return y.to(Device::cpu);
+    };
+    CHECK(same_bits(slice(Device::cuda), slice(Device::cpu)));
   }
 }

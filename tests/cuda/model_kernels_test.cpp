@@ -165,24 +165,31 @@ TEST_CASE("cuda_attention_takes_rows_that_lie_odd") {
 }
 
 TEST_CASE("cuda_rotary_positions") {
-  for (const bool inverse : {false, true})
-    check_kernel("rotary", {random_tensor({2, 9, 37}, 1)}, {Shape{2, 9, 37}},
-                 [&](const Inputs& in, const Outputs& out) {
-                   kernels::rotary(in[0], 3, 10, 1000, 10000, inverse, out[0]);
-                 });
+  const auto check = [](int64_t head_size, int64_t rest) {
+    const Shape shape{2, 9, 3 * head_size + rest};
+    for (const bool inverse : {false, true})
+      check_kernel("rotary", {random_tensor(shape, 1)}, {shape},
+                   [&](const Inputs& in, const Outputs& out) {
+                     kernels::rotary(in[0], 3, head_size, 1000, 10000, inverse, out[0]);
+                   });
+  };
+  check(10, 7);
+  check(32, 16);  // 16 bytes at a time
 }
 
 TEST_CASE("cuda_embedding_gradients_sum_over_equal_indices") {
-  const int64_t N = 2100, V = 37, C = 131;             // three chunks, two slices of columns
+  const int64_t N = 2100, V = 37;                      // three chunks
   const Tensor indices = random_indices(N, V - 3, 1);  // the last rows of the table are not used
-  check_kernel("embedding", {random_tensor({V, C}, 2), indices}, {{Shape{N, C}, false}},
-               [](const Inputs& in, const Outputs& out) {
-                 kernels::embedding_forward(in[0], in[1], out[0].tensor);
-               });
-  check_kernel("embedding_backward", {random_tensor({N, C}, 3), indices}, {Shape{V, C}},
-               [](const Inputs& in, const Outputs& out) {
-                 kernels::embedding_backward(in[0], in[1], out[0]);
-               });
+  for (const int64_t C : {131, 136}) {
+    check_kernel("embedding", {random_tensor({V, C}, 2), indices}, {{Shape{N, C}, false}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::embedding_forward(in[0], in[1], out[0].tensor);
+                 });
+    check_kernel("embedding_backward", {random_tensor({N, C}, 3), indices}, {Shape{V, C}},
+                 [](const Inputs& in, const Outputs& out) {
+                   kernels::embedding_backward(in[0], in[1], out[0]);
+                 });
+  }
 }
 
 TEST_CASE("cuda_cross_entropy_and_its_gradient") {
