@@ -178,9 +178,15 @@ TEST_CASE("cuda_rotary_positions") {
 }
 
 TEST_CASE("cuda_embedding_gradients_sum_over_equal_indices") {
-  const int64_t N = 2100, V = 37;                      // three chunks
-  const Tensor indices = random_indices(N, V - 3, 1);  // the last rows of the table are not used
-  for (const int64_t C : {131, 136}) {
+  struct Size {
+    int64_t N, V, C;
+  };
+  // The last row of the table is not used. Some sort many positions; some have one index only.
+  for (const auto [N, V, C] :
+       {Size{2100, 37, 131}, Size{2100, 37, 136}, Size{9001, 200, 3}, Size{9001, 5, 8},
+        Size{500, 2, 8}, Size{64, 2, 7}, Size{65, 2, 7}, Size{1, 3, 1032}, Size{0, 3, 8}}) {
+    INFO(N << " indices below " << V << ", " << C << " channels");
+    const Tensor indices = random_indices(N, static_cast<int32_t>(V - 1), 1);
     check_kernel("embedding", {random_tensor({V, C}, 2), indices}, {{Shape{N, C}, false}},
                  [](const Inputs& in, const Outputs& out) {
                    kernels::embedding_forward(in[0], in[1], out[0].tensor);
