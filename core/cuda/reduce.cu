@@ -27,7 +27,31 @@ struct SumBackward : EachInRows {
   }
 };
 
-// One thread for each result: the first place of the largest value; NaN wins over all numbers.
+// A value and its place: the first of the largest. NaN wins over all numbers.
+struct Largest {
+  float value;
+  uint32_t place;
+  __device__ void take(const Largest& other) {
+    const bool nan = value != value, other_nan = other.value != other.value;
+    const bool tie = value == other.value || (nan && other_nan);
+    const bool larger = other.value > value || (other_nan && !nan);
+    if (larger || (tie && other.place < place)) *this = other;
+  }
+};
+
+constexpr Largest nothing() { return {-INFINITY, UINT32_MAX}; }
+
+// Of a warp, for all its threads.
+__device__ inline Largest warp_largest(Largest x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const float value = __shfl_xor_sync(whole_warp, x.value, lanes);
+    x.take({value, __shfl_xor_sync(whole_warp, x.place, lanes)});
+  }
+  return x;
+}
+
+// One thread for each result.
 template <class T>
 struct MaxForward : Each {
   const T* x;
@@ -36,16 +60,38 @@ struct MaxForward : Each {
   int32_t* index;
   __device__ void operator()(size_t i) const {
     const T* column = x + i / inner * n * inner + i % inner;
-    float best = to_float(column[0]);
-    size_t place = 0;
-    for (size_t k = 1; k < n; ++k) {
-      const float value = to_float(column[k * inner]);
-      if (value > best || (value != value && best == best)) best = value, place = k;
-    }
-    y[i] = from_float<T>(best);
-    index[i] = static_cast<int32_t>(place);
+    Largest best = nothing();
+    for (size_t k = 0; k < n; ++k)
+      best.take({to_float(column[k * inner]), static_cast<uint32_t>(k)});
+    y[i] = from_float<T>(best.value);
+    index[i] = static_cast<int32_t>(best.place);
   }
 };
+
+// The same where results are of rows of n: one block for each.
+template <unsigned threads, class T>
+__global__ void __launch_bounds__(threads)
+    max_of_row_kernel(const T* x, size_t n, bool wide, T* y, int32_t* index) {
+  SHARED(Largest, of_warps, [32]);
+  const T* row = x + blockIdx.x * n;
+  Largest best = nothing();
+  for_each_in_row<threads, pack_of<T>>(n, wide, [&](auto columns, size_t i) {
+    float values[decltype(columns)::value];
+    read(row + i, values);
+#pragma unroll
+    for (unsigned k = 0; k < decltype(columns)::value; ++k)
+      best.take({values[k], static_cast<uint32_t>(i) + k});
+  });
+  best = warp_largest(best);
+  if (threads > 32) {
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    best = warp_largest(threadIdx.x % 32 < threads / 32 ? of_warps[threadIdx.x % 32] : nothing());
+  }
+  if (threadIdx.x != 0) return;
+  y[blockIdx.x] = from_float<T>(best.value);
+  index[blockIdx.x] = static_cast<int32_t>(best.place);
+}
 
 template <class T>
 struct MaxBackward : Each {
@@ -97,6 +143,13 @@ __global__ void __launch_bounds__(square_threads)
   if (threadIdx.x == 0) y.write(0, static_cast<float>(part[0]));
 }
 
+template <unsigned threads, class T>
+void max_of_rows(const Tensor& x, size_t n, const Tensor& y, const Tensor& index) {
+  launch<max_of_row_kernel<threads, T>>(static_cast<unsigned>(y.numel()), threads, 0, stream(),
+                                        in<T>(x), n, n % pack_of<T> == 0 && packed({x.raw()}),
+                                        out<T>(y), out<int32_t>(index));
+}
+
 }  // namespace
 
 void sum_forward(const Tensor& x, int dim, double scale, const Destination& y) {
@@ -124,14 +177,16 @@ void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx
 
 void max_forward(const Tensor& x, int dim, const Tensor& y, const Tensor& index) {
   const Around around(x.shape(), dim);
+  if (y.numel() == 0) return;
+  const auto n = static_cast<size_t>(around.n), inner = static_cast<size_t>(around.inner);
   dispatch("max", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(y.numel(), MaxForward<T>{{},
-                                  in<T>(x),
-                                  static_cast<size_t>(around.n),
-                                  static_cast<size_t>(around.inner),
-                                  out<T>(y),
-                                  out<int32_t>(index)});
+    if (inner > 1)
+      each(y.numel(), MaxForward<T>{{}, in<T>(x), n, inner, out<T>(y), out<int32_t>(index)});
+    else if (n <= 1024)
+      max_of_rows<32, T>(x, n, y, index);
+    else
+      max_of_rows<256, T>(x, n, y, index);
   });
 }
 

@@ -57,7 +57,8 @@ TEST_CASE("cuda_sums_have_the_same_bits_wherever_the_data_begins") {
 }
 
 TEST_CASE("cuda_maximum_is_the_first_of_the_largest") {
-  for (const Shape& shape : {Shape{31}, Shape{33, 5}, Shape{3, 257, 2}})
+  for (const Shape& shape :
+       {Shape{31}, Shape{33, 5}, Shape{3, 257, 2}, Shape{3, 40}, Shape{2, 1031}, Shape{2, 4104}})
     for (int dim = 0; dim < shape.rank(); ++dim) {
       const Tensor x = random_indices(shape.numel(), 9, 4).view(shape);  // many are equal
       const Tensor values = Tensor::empty(shape, DType::f64);
@@ -76,13 +77,21 @@ TEST_CASE("cuda_maximum_is_the_first_of_the_largest") {
     }
 }
 
-TEST_CASE("cuda_maximum_takes_nan") {
-  const Tensor x = Tensor::from<float>({1, std::numeric_limits<float>::quiet_NaN(), 5});
-  const Tensor y = Tensor::empty({}, DType::f32, Device::cuda);
-  const Tensor index = Tensor::empty({}, DType::i32, Device::cuda);
-  kernels::max_forward(x.to(Device::cuda), 0, y, index);
-  CHECK(std::isnan(y.item()));
-  CHECK(index.item() == 1);
+TEST_CASE("cuda_maximum_takes_the_first_nan_and_minus_infinity") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
+                  lowest = -std::numeric_limits<float>::infinity();
+  for (const int64_t n : {3, 40, 2051}) {
+    INFO("rows of " << n);
+    const Tensor x = Tensor::full({2, n}, 5);
+    x.rows(0, 1).fill(lowest);
+    x.data<float>()[n + 1] = x.data<float>()[2 * n - 1] = nan;
+    const Tensor y = Tensor::empty({2}, DType::f32, Device::cuda);
+    const Tensor index = Tensor::empty({2}, DType::i32, Device::cuda);
+    kernels::max_forward(x.to(Device::cuda), 1, y, index);
+    CHECK(y.to_vector<float>()[0] == lowest);
+    CHECK(std::isnan(y.to_vector<float>()[1]));
+    CHECK(index.to_vector<int32_t>() == std::vector<int32_t>{0, 1});
+  }
 }
 
 TEST_CASE("cuda_sum_of_squares_and_clip_factor") {
