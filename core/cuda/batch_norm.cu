@@ -127,7 +127,7 @@ struct BatchNormForward : EachInRows {
 // The sums of dy (x - mean) and of dy over all rows, and how many are real.
 template <class T>
 struct GradientSums {
-  static constexpr int rows_at_once = 2;
+  static constexpr int rows_at_once = 1;
   const T *dy, *x;
   size_t width;
   RealRows real;

@@ -10,17 +10,18 @@ namespace tapeformer::cuda {
 
 inline constexpr unsigned most_sum_threads = 256;
 
-/// How `outer` matrices [rows, width] are summed: a block takes one chunk of rows, threads / lanes of
-/// them at a time, with `lanes` threads beside each other on each. Both are powers of two.
+/// How `outer` matrices [rows, width] are summed: a block takes one chunk of rows, threads / lanes
+/// of them at a time, with `lanes` threads beside each other on each. Both are powers of two. A
+/// kernel divides these 32-bit numbers only; of rows a chunk has fewer than 2^32.
 struct SumPlan {
   size_t outer, rows, width;
-  unsigned lanes = 32, threads = most_sum_threads;
-  size_t chunks = 1, chunk_rows = rows;
+  unsigned lanes = 32, threads = most_sum_threads, chunks = 1;
+  size_t chunk_rows = rows;
 
   void use_threads(size_t wanted) {
     threads = static_cast<unsigned>(std::clamp<size_t>(wanted, 32, most_sum_threads));
   }
-  constexpr size_t column_blocks(unsigned n) const { return (width + n * lanes - 1) / (n * lanes); }
+  size_t column_blocks(unsigned n) const { return (width + n * lanes - 1) / (n * lanes); }
 };
 
 /// The plan for threads that take n columns each, where they can.
@@ -36,7 +37,8 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
   const size_t most = rows * plan.lanes / (plan.threads * fewest_turns);
   const size_t chunks = std::max<size_t>(1, std::min((enough_blocks + others - 1) / others, most));
   plan.chunk_rows = std::max<size_t>(1, (rows + chunks - 1) / chunks);
-  plan.chunks = std::max<size_t>(1, (rows + plan.chunk_rows - 1) / plan.chunk_rows);
+  plan.chunks =
+      static_cast<unsigned>((std::max<size_t>(1, rows) + plan.chunk_rows - 1) / plan.chunk_rows);
   return plan;
 }
 
@@ -44,20 +46,25 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
 /// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A thread
 /// reads F::rows_at_once of them before it adds; 1 where f writes, behind which no read can move.
 template <int K, int n, class F, class To>
-__global__ void __launch_bounds__(most_sum_threads) column_sums_kernel(SumPlan plan, F f, To to) {
+__global__ void __launch_bounds__(most_sum_threads)
+    column_sums_kernel(SumPlan plan, unsigned column_blocks, F f, To to) {
   SHARED(float, part, [n][most_sum_threads / 2]);
-  const auto column_blocks = static_cast<unsigned>(plan.column_blocks(n));
   const size_t column =
       n * (size_t{blockIdx.x % column_blocks} * plan.lanes + threadIdx.x % plan.lanes);
-  const size_t place = blockIdx.x / column_blocks, chunk = place % plan.chunks;
+  const unsigned place = blockIdx.x / column_blocks, chunk = place % plan.chunks;
   const size_t first = place / plan.chunks * plan.rows, begin = first + chunk * plan.chunk_rows;
   const size_t end = chunk + 1 < plan.chunks ? begin + plan.chunk_rows : first + plan.rows;
+  const unsigned at_once = plan.threads / plan.lanes;
+  const size_t row = begin + threadIdx.x / plan.lanes;
   float sums[K][n] = {};
-  [[maybe_unused]] constexpr int rows_at_once = F::rows_at_once;
-  if (column < plan.width)
+  if (column < plan.width && row < end) {
+    // Counted, so that they unroll.
+    const unsigned turns = (static_cast<unsigned>(end - row) + at_once - 1) / at_once;
+    [[maybe_unused]] constexpr int rows_at_once = F::rows_at_once;
 #pragma unroll rows_at_once
-    for (size_t row = begin + threadIdx.x / plan.lanes; row < end; row += plan.threads / plan.lanes)
-      f.template run<n>(row, column, sums);
+    for (unsigned turn = 0; turn < turns; ++turn)
+      f.template run<n>(row + size_t{turn} * at_once, column, sums);
+  }
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     for (unsigned half = plan.threads / 2; half >= plan.lanes; half /= 2) {
@@ -69,7 +76,7 @@ __global__ void __launch_bounds__(most_sum_threads) column_sums_kernel(SumPlan p
         for (int j = 0; j < n; ++j) sums[k][j] += part[j][threadIdx.x];
     }
     if (threadIdx.x < plan.lanes && column < plan.width)
-      to.write((place * K + k) * plan.width + column, sums[k]);
+      to.write((size_t{place} * K + k) * plan.width + column, sums[k]);
   }
 }
 
@@ -112,9 +119,10 @@ struct JoinedSums {
 
 template <int K, int n, class F, class To>
 void launch_sums(const SumPlan& plan, const F& f, const To& to) {
+  const size_t column_blocks = plan.column_blocks(n);
   launch<column_sums_kernel<K, n, F, To>>(
-      static_cast<unsigned>(plan.outer * plan.chunks * plan.column_blocks(n)), plan.threads, 0,
-      stream(), plan, f, to);
+      static_cast<unsigned>(plan.outer * plan.chunks * column_blocks), plan.threads, 0, stream(),
+      plan, static_cast<unsigned>(column_blocks), f, to);
 }
 
 /// results[k] [outer, width] (+)= scale * sum k over the rows of `outer` matrices [rows, width], where
