@@ -53,7 +53,7 @@ struct Walk {
       row /= sizes[d];
     }
     if (rank > 1) at += row * static_cast<size_t>(strides[k][rank - 1]);
-    if (strides[k][0]) return *reinterpret_cast<const Pack<T, n>*>(x + at + column);
+    if (strides[k][0]) return tapeformer::cuda::load<n>(x + at + column);
     Pack<T, n> same;
 #pragma unroll
     for (int j = 0; j < n; ++j) same.at[j] = x[at];
@@ -172,7 +172,7 @@ struct WhereForward : EachInRows {
 #pragma unroll
     for (int k = 0; k < n; ++k)
       if (which.at[k]) values.at[k] = yes.at[k];
-    *reinterpret_cast<Pack<T, n>*>(y + row * width + column) = values;
+    store(y + row * width + column, values);
   }
 };
 

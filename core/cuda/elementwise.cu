@@ -30,11 +30,11 @@ struct Copy : EachPack {
   To* y;
   template <int n>
   __device__ void run(size_t i) const {
-    const auto from = *reinterpret_cast<const Pack<From, n>*>(x + i);
+    const auto from = load<n>(x + i);
     Pack<To, n> to;
 #pragma unroll
     for (int k = 0; k < n; ++k) to.at[k] = cast<To>(from.at[k]);
-    *reinterpret_cast<Pack<To, n>*>(y + i) = to;
+    store(y + i, to);
   }
 };
 

@@ -15,8 +15,7 @@ struct EmbeddingForward : EachInRows {
   template <int n>
   __device__ void run(size_t row, size_t column) const {
     const T* from = table + static_cast<size_t>(indices[row]) * channels;
-    *reinterpret_cast<Pack<T, n>*>(y + row * channels + column) =
-        *reinterpret_cast<const Pack<T, n>*>(from + column);
+    store(y + row * channels + column, load<n>(from + column));
   }
 };
 

@@ -2,10 +2,12 @@
 // and keeps more bytes under way.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <initializer_list>
 
 #include "core/cuda/device.cuh"
+#include "core/cuda/ptx.cuh"
 
 namespace tapeformer::cuda {
 
@@ -34,13 +36,28 @@ struct alignas(n * sizeof(T)) Pack {
   T at[n];
 };
 
+/// The n numbers from x on, which begins on a boundary of their size or of 16 bytes.
+template <int n, class T>
+__device__ Pack<T, n> load(const T* x) {
+  return *reinterpret_cast<const Pack<T, n>*>(x);
+}
+
+/// The n numbers from `to` on = pack, likewise.
+template <class T, int n>
+__device__ void store(T* to, const Pack<T, n>& pack) {
+  if constexpr (sizeof(pack) == pack_bytes)
+    store_16_bytes(to, std::bit_cast<uint4>(pack));
+  else
+    *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
 /// to = x[0 ... n), which begins on a boundary of its size or of 16 bytes.
 template <int n, class T>
 __device__ void read(const T* x, float (&to)[n]) {
   constexpr int step = n < pack_of<T> ? n : pack_of<T>;
 #pragma unroll
   for (int i = 0; i < n; i += step) {
-    const auto pack = *reinterpret_cast<const Pack<T, step>*>(x + i);
+    const auto pack = load<step>(x + i);
 #pragma unroll
     for (int k = 0; k < step; ++k) to[i + k] = to_float(pack.at[k]);
   }
@@ -55,7 +72,7 @@ __device__ void write(T* x, const float (&values)[n]) {
     Pack<T, step> pack;
 #pragma unroll
     for (int k = 0; k < step; ++k) pack.at[k] = from_float<T>(values[i + k]);
-    *reinterpret_cast<Pack<T, step>*>(x + i) = pack;
+    store(x + i, pack);
   }
 }
 

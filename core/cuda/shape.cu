@@ -44,13 +44,13 @@ struct CopyRows : EachInRows {
   bool accumulate;
   template <int n>
   __device__ void run(size_t row, size_t column) const {
-    const auto from = *reinterpret_cast<const Pack<T, n>*>(x + row * x_step + column);
-    auto* to = reinterpret_cast<Pack<T, n>*>(y + row * y_step + column);
+    const auto from = load<n>(x + row * x_step + column);
+    T* to = y + row * y_step + column;
     Pack<T, n> values{};
-    if (accumulate) values = *to;
+    if (accumulate) values = load<n>(to);
 #pragma unroll
     for (int k = 0; k < n; ++k) put(values.at + k, from.at[k], accumulate);
-    *to = values;
+    store(to, values);
   }
 };
 
