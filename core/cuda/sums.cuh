@@ -95,6 +95,23 @@ struct Elements {
   }
 };
 
+/// Packs of elements that are summed all: each is a row of one column.
+template <class T>
+struct ElementsOfRows {
+  static constexpr int rows_at_once = 4;
+  const T* x;
+  bool wide;  // whether they can be read as packs
+  template <int n>
+  __device__ void run(size_t row, size_t, float (&sums)[1][n]) const {
+    constexpr int size = pack_of<T>;
+    const T* from = x + row * size;
+    float values[size];
+    if (wide) read(from, values);
+#pragma unroll
+    for (int k = 0; k < size; ++k) sums[0][0] += wide ? values[k] : to_float(from[k]);
+  }
+};
+
 struct PartialSums {
   float* to;
   template <int n>
@@ -161,8 +178,12 @@ inline void sum_middle(const Tensor& x, int64_t outer, int64_t n, int64_t inner,
                        const Destination& d) {
   dispatch("sum", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    sum_columns<pack_of<T>>(outer, n, inner, Elements<T>{in<T>(x), static_cast<size_t>(inner)},
-                            {x.raw()}, {d}, scale);
+    constexpr int size = pack_of<T>;
+    if (inner == 1 && n % size == 0)
+      return sum_columns<1>(outer, n / size, 1, ElementsOfRows<T>{in<T>(x), packed({x.raw()})}, {},
+                            {d}, scale);
+    sum_columns<size>(outer, n, inner, Elements<T>{in<T>(x), static_cast<size_t>(inner)}, {x.raw()},
+                      {d}, scale);
   });
 }
 

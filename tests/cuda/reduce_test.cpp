@@ -47,12 +47,14 @@ TEST_CASE("cuda_sums_have_the_same_bits_wherever_the_data_begins") {
       x.copy_from(random_tensor(shape, 1));
       const Tensor there = room.to(Device::cuda).rows(1, shape.numel() + 1).view(shape);
       there.copy_from(x);
-      const auto sum = [&](const Tensor& from) {
-        const Tensor y = Tensor::empty({width}, DType::f32, Device::cuda);
-        kernels::sum_forward(from, 0, 1, Destination{y});
-        return y.to_vector<float>();
-      };
-      CHECK(sum(there) == sum(x.to(Device::cuda)));
+      for (const int dim : {0, 1}) {
+        const auto sum = [&](const Tensor& from) {
+          const Tensor y = Tensor::empty({shape[1 - dim]}, DType::f32, Device::cuda);
+          kernels::sum_forward(from, dim, 1, Destination{y});
+          return y.to_vector<float>();
+        };
+        CHECK(sum(there) == sum(x.to(Device::cuda)));
+      }
     }
 }
 
