@@ -113,9 +113,10 @@ inline constexpr unsigned each_threads = 256;
 /// Functions of an index that run for every element; named so that a test can list them.
 struct Each {};
 
-/// f(i) for i < n.
+/// f(i) for i < n. f stays where arguments are, so that an array in it may have an index that is not
+/// constant.
 template <class F>
-__global__ void __launch_bounds__(each_threads) each_kernel(size_t n, F f) {
+__global__ void __launch_bounds__(each_threads) each_kernel(size_t n, const __grid_constant__ F f) {
   const size_t stride = size_t{gridDim.x} * each_threads;
   for (size_t i = size_t{blockIdx.x} * each_threads + threadIdx.x; i < n; i += stride) f(i);
 }

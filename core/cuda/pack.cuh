@@ -137,7 +137,7 @@ void each_pack(int64_t count, const F& f, std::initializer_list<const void*> dat
 /// Functions of n columns of a row from one on, run<n>(row, column), that run for all of a matrix.
 struct EachInRows {};
 
-// f stays where arguments are: an array in it may then have an index that is not constant.
+// For f see each_kernel.
 
 template <class F, int n>
 __global__ void __launch_bounds__(each_threads)
