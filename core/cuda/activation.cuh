@@ -5,8 +5,8 @@
 
 namespace tapeformer::cuda {
 
-/// The fast division is off by 2 units in the last place at most, where an exact one is by half of one,
-/// and gives 0 where the result is below 2^-126.
+/// The fast division is off by 2 units in the last place at most, where an exact one is by half of
+/// one, and gives 0 where the result is below 2^-126.
 __device__ inline float sigmoid(float x) { return __fdividef(1, 1 + expf(-x)); }
 
 /// gelu_tanh(x) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).

@@ -148,8 +148,8 @@ struct GradientSums {
   }
 };
 
-// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh), and
-// with xh = (x - mean) r, for real rows,
+// The gain is the same for all rows, so sum(h) = gamma sum(dy) and sum(h xh) = gamma sum(dy xh),
+// and with xh = (x - mean) r, for real rows,
 //   dx = gamma r (dy - (x - mean) r^2 sum(dy (x - mean)) / n - sum(dy) / n).
 // map [4, C]: dx = map[1] (dy - (x - map[0]) map[2] - map[3]).
 struct BackwardMap : Each {

@@ -10,8 +10,8 @@ namespace {
 using namespace tapeformer::cuda;
 
 // How N operands are read where a result is written. Neighbouring dimensions that all walk alike
-// are merged, sizes of 1 dropped. Innermost first; a stride of 0 repeats. The innermost dimension makes
-// the result's rows; operands walk it by 1 or repeat.
+// are merged, sizes of 1 dropped. Innermost first; a stride of 0 repeats. The innermost dimension
+// makes the result's rows; operands walk it by 1 or repeat.
 template <int N>
 struct Walk {
   int rank = 0;

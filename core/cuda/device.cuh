@@ -99,8 +99,8 @@ T* out(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.raw()) : nullptr;
 }
 
-/// Calls f with that constant among `choices` which `chosen` is: outside a loop over numbers, so that
-/// they do not choose one by one.
+/// Calls f with that constant among `choices` which `chosen` is: outside a loop over numbers, so
+/// that they do not choose one by one.
 template <auto... choices, class E, class F>
 __device__ void with_constant(E chosen, const F& f) {
   ((chosen == choices ? f(std::integral_constant<E, choices>{}) : void()), ...);
@@ -113,8 +113,8 @@ inline constexpr unsigned each_threads = 256;
 /// Functions of an index that run for every element; named so that a test can list them.
 struct Each {};
 
-/// f(i) for i < n. f stays where arguments are, so that an array in it may have an index that is not
-/// constant.
+/// f(i) for i < n. f stays where arguments are, so that an array in it may have an index that is
+/// not constant.
 template <class F>
 __global__ void __launch_bounds__(each_threads) each_kernel(size_t n, const __grid_constant__ F f) {
   const size_t stride = size_t{gridDim.x} * each_threads;

@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(sort_threads)
     if (begin + k < n) sorted[begin + k] = keys[k];
 }
 
-// Eight sorted runs beside each other, of a power of two of the n keys each, become one: a key's place
-// in it is the number of keys before it in all eight, no two being equal. The eight binary searches go
-// step by step together, so that their reads wait for memory together.
+// Eight sorted runs beside each other, of a power of two of the n keys each, become one: a key's
+// place in it is the number of keys before it in all eight, no two being equal. The eight binary
+// searches go step by step together, so that their reads wait for memory together.
 struct MergeRuns : Each {
   static constexpr int ways = 8;
   const uint64_t* sorted;
@@ -86,7 +86,7 @@ struct FirstKeys : Each {
   }
 };
 
-// The sorted keys are cut into chunks, so that a frequent index takes no longer than many rare ones.
+// The sorted keys are cut into chunks, so that a frequent index takes as long as many rare ones.
 constexpr unsigned gather_threads = 128, gather_keys = 64, gather_at_once = 4;
 
 constexpr unsigned column_slices(size_t channels, unsigned n) {

@@ -43,8 +43,8 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
 }
 
 /// Sums [outer, chunks, K, width], each handed to `to` with its index: f.run<n>(row, column, sums)
-/// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A thread
-/// reads F::rows_at_once of them before it adds; 1 where f writes, behind which no read can move.
+/// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A
+/// thread reads F::rows_at_once of them before it adds: 1 where f writes, which holds up reads.
 template <int K, int n, class F, class To>
 __global__ void __launch_bounds__(most_sum_threads)
     column_sums_kernel(SumPlan plan, unsigned column_blocks, F f, To to) {
@@ -142,15 +142,15 @@ void launch_sums(const SumPlan& plan, const F& f, const To& to) {
       plan, static_cast<unsigned>(column_blocks), f, to);
 }
 
-/// results[k] [outer, width] (+)= scale * sum k over the rows of `outer` matrices [rows, width], where
-/// it is asked for. n columns at a time where width and `data`, all that f touches, allow it.
+/// results[k] [outer, width] (+)= scale * sum k over the rows of `outer` matrices [rows, width],
+/// where it is asked for. n columns at a time where width and `data`, all that f touches, allow it.
 template <int n, int K, class F>
 void sum_columns(int64_t outer, int64_t rows, int64_t width, const F& f,
                  std::initializer_list<const void*> data, const Destination (&results)[K],
                  double scale = 1) {
   if (outer * width == 0) return;
   const auto size = [](int64_t count) { return static_cast<size_t>(count); };
-  // Where n columns do not fit for the data's sake alone, the plan is the same, and so are the sums.
+  // The plan, and with it the sums' bits, is the same wherever the data begins.
   const bool fits = width % n == 0;
   const SumPlan plan = sum_plan(size(outer), size(rows), size(width), fits ? n : 1);
   const Tensor partial =
