@@ -25,15 +25,15 @@ inline constexpr int mma_pitch = D + 8;
 template <int D, int count, class T>
 __device__ void start_tile(T* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int64_t first,
                            int64_t rows) {
-  constexpr int pieces = D / 8;  // of 16 bytes, in a row
-  const T* from = heads.row(b, first, h, D);
+  constexpr int pieces = D / 8;               // of 16 bytes, in a row
+  constexpr int step = mma_threads / pieces;  // rows at a time
+  const int row = threadIdx.x / pieces, d = threadIdx.x % pieces * 8;
+  const int left = static_cast<int>(rows - first < count ? rows - first : count) - row;
+  const T* from = heads.row(b, first + row, h, D) + d;
+  tile += row * mma_pitch<D> + d;
 #pragma unroll
-  for (int i = threadIdx.x; i < count * pieces; i += mma_threads) {
-    const int row = i / pieces, d = i % pieces * 8;
-    const bool inside = first + row < rows;
-    start_copy<16>(tile + row * mma_pitch<D> + d, from + (inside ? row * heads.row_stride : 0) + d,
-                   inside);
-  }
+  for (int i = 0; i < count; i += step, from += step * heads.row_stride)
+    start_copy<16>(tile + i * mma_pitch<D>, from, i < left);
 }
 
 /// The 16 x 16 numbers whose first is at `corner` of a tile, as four matrices: rows 0 ... 7 and
