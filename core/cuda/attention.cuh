@@ -60,14 +60,18 @@ struct Attention {
             const kernels::AttentionShape& shape)
       : q(q), k(k), v(v), lengths(in<int32_t>(lengths)), shape(shape) {}
 
+  /// How many keys entry b has.
+  __device__ int64_t keys(int64_t b) const {
+    if (!lengths || lengths[b] >= shape.keys) return shape.keys;
+    return lengths[b] < 0 ? 0 : lengths[b];
+  }
   /// How many keys query t of entry b sees: they are the first ones, and a later query sees no
   /// fewer.
   __device__ int64_t visible(int64_t b, int64_t t) const {
-    int64_t keys = shape.keys;
-    if (lengths && lengths[b] < keys) keys = lengths[b] < 0 ? 0 : lengths[b];
-    if (!shape.causal) return keys;
+    const int64_t all = keys(b);
+    if (!shape.causal) return all;
     const int64_t causal = t + shape.keys - shape.queries + 1;
-    return causal < 0 ? 0 : causal < keys ? causal : keys;
+    return causal < 0 ? 0 : causal < all ? causal : all;
   }
   /// scale q k + bias of query t and key s, from the product q k. ALiBi's slopes are those of
   /// kernels::alibi_slope.

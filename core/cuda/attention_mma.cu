@@ -13,9 +13,9 @@ struct OnlineSoftmax {
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // a lane's part of the row's sum
   float o[D / 8][4] = {};
 
-  // Scores become weights exp2(score - largest); what was summed before is corrected.
+  // Scores become weights exp2(scale (score - largest)); what was summed before is corrected.
   template <int n>
-  __device__ void to_weights(float (&score)[n][4]) {
+  __device__ void to_weights(float (&score)[n][4], float scale) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float larger = largest[r];
@@ -23,15 +23,15 @@ struct OnlineSoftmax {
       for (int j = 0; j < n; ++j)
         larger = fmaxf(larger, fmaxf(score[j][2 * r], score[j][2 * r + 1]));
       larger = lanes_max(larger);
-      const float zero = larger == -INFINITY ? 0 : larger;  // nothing is visible yet
-      const float correction = exp2f(largest[r] - zero);
+      const float zero = larger == -INFINITY ? 0 : scale * larger;  // nothing is visible yet
+      const float correction = fast_exp2(scale * largest[r] - zero);
       largest[r] = larger;
       sum[r] *= correction;
 #pragma unroll
       for (int j = 0; j < n; ++j)
 #pragma unroll
         for (int e = 2 * r; e < 2 * r + 2; ++e) {
-          score[j][e] = exp2f(score[j][e] - zero);
+          score[j][e] = fast_exp2(scale * score[j][e] - zero);
           sum[r] += score[j][e];
         }
 #pragma unroll
@@ -59,10 +59,9 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
   const int64_t kv_head = h / (H / a.shape.kv_heads);
   const LanePlace at;
-  const int64_t t[2] = {first + at.row, first + at.row + 8};
-  const int64_t visible[2] = {a.visible(b, t[0]), a.visible(b, t[1])};
+  const int64_t keys = a.keys(b);
   const int64_t end = a.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
-  const float slope = a.slope(h);
+  const float scale = exponent_scale(a), slope = score_slope(a, h);
 
   uint32_t q[D / 16][4];
   start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
@@ -89,24 +88,26 @@ __global__ void __launch_bounds__(mma_threads)
     float score[columns / 8][4] = {};
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) add_product_transposed<D>(score, q[d], k + 16 * d);
-    to_scores(score, a, slope, first, s0, visible);
-    softmax.to_weights(score);
+    to_scores<false>(score, a, slope, keys, first, s0);
+    softmax.to_weights(score, scale);
     add_weighted_rows<D>(softmax.o, score, k + tile_elements<D>);
   }
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = lanes_sum(softmax.sum[r]);
-    if (t[r] >= T_) continue;
-    const float inverse = visible[r] > 0 ? 1 / sum : 0;
-    T* to = out + (b * T_ + t[r]) * H * D + h * D;
+    const int64_t t = first + at.row + 8 * r;
+    if (t >= T_) continue;
+    const bool sees_any = a.visible(b, t) > 0;
+    const float inverse = sees_any ? 1 / sum : 0;
+    T* to = out + (b * T_ + t) * H * D + h * D;
 #pragma unroll
     for (int j = 0; j < D / 8; ++j)
       for (int e = 0; e < 2; ++e)
         to[at.column_of(j, e)] = from_float<T>(softmax.o[j][2 * r + e] * inverse);
     if (lse.data && at.column == 0)
-      lse.write(static_cast<size_t>((b * H + h) * T_ + t[r]),
-                visible[r] > 0 ? (softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY);
+      lse.write(static_cast<size_t>((b * H + h) * T_ + t),
+                sees_any ? (scale * softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY);
   }
 }
 

@@ -109,32 +109,47 @@ struct LanePlace {
   __device__ int column_of(int j, int e) const { return 8 * j + column + e % 2; }
 };
 
-/// Products of 64 queries, from `first` on, and n tiles of 8 keys, from `s0` on, become scores with
-/// the base 2, which is the GPU's own: exp2(score) = exp(scale q k + bias). -inf where a query,
-/// which sees `visible` keys, does not see the key.
-template <class T, int n>
-__device__ void to_scores(float (&score)[n][4], const Attention<T>& a, float slope, int64_t first,
-                          int64_t s0, const int64_t (&visible)[2]) {
+// ---------------------------------------------------------------- scores
+
+// A score stays in units of the product q k, so that the exponential's own multiplication scales it:
+// exp2(exponent_scale score) = exp(scale q k + bias). The base 2 is the GPU's.
+template <class T>
+__device__ float exponent_scale(const Attention<T>& a) {
+  return static_cast<float>(a.shape.scale) * log2_of_e;
+}
+template <class T>
+__device__ float score_slope(const Attention<T>& a, int64_t h) {
+  return a.slope(h) / static_cast<float>(a.shape.scale);
+}
+
+/// Products of queries from t0 on and keys from s0 on, in rows and columns or, `transposed`, in
+/// columns and rows, become scores: less slope times distance, and -inf where a query does not see a
+/// key. The entry has `keys` of them.
+template <bool transposed, class T, int n>
+__device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float slope, int64_t keys,
+                          int64_t t0, int64_t s0) {
   const LanePlace at;
-  const float scale = static_cast<float>(a.shape.scale) * log2_of_e;
-  const int64_t ahead = first + a.shape.keys - a.shape.queries - s0;  // of the first query
-#pragma unroll
-  for (int j = 0; j < n; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) score[j][e] *= scale;
+  const auto query = [&](int j, int e) { return transposed ? at.column_of(j, e) : at.row_of(e); };
+  const auto key = [&](int j, int e) { return transposed ? at.row_of(e) : at.column_of(j, e); };
+  const auto ahead = static_cast<int>(t0 + a.shape.keys - a.shape.queries - s0);
   if (slope != 0) {
-    const float distance = static_cast<float>(ahead + at.row - at.column), step = slope * log2_of_e;
+    const int first = query(0, 0) - key(0, 0);
+    const auto distance = static_cast<float>(ahead + first);
 #pragma unroll
     for (int j = 0; j < n; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) score[j][e] -= step * (distance + (e / 2 * 8 - 8 * j - e % 2));
+      for (int e = 0; e < 4; ++e)
+        product[j][e] -= slope * (distance + (query(j, e) - key(j, e) - first));
   }
-  if (visible[0] >= s0 + 8 * n && visible[1] >= s0 + 8 * n) return;
+  const auto left = static_cast<int>(keys - s0);
+  const int diagonal = a.shape.causal ? ahead : left;  // query t0 sees no key past it
+  const int last = key(n - 1, 3);
+  if (last < left && last <= query(0, 0) + diagonal) return;
 #pragma unroll
   for (int j = 0; j < n; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (s0 + at.column_of(j, e) >= visible[e / 2]) score[j][e] = -INFINITY;
+      if (key(j, e) >= left || key(j, e) > query(j, e) + diagonal) product[j][e] = -INFINITY;
 }
 
 // ---------------------------------------------------------------- which calls
@@ -148,8 +163,9 @@ inline bool lies_in_pieces(const Heads& heads) {
 inline bool serves_tensor_cores(const Heads& q, const Heads& k, const Heads& v,
                                 const kernels::AttentionShape& shape) {
   const int64_t D = shape.head_size;
-  return is_16bit(q.tensor.dtype()) && (D == 32 || D == 64 || D == 128) && lies_in_pieces(q) &&
-         lies_in_pieces(k) && lies_in_pieces(v);
+  // By a scale that is not positive, a score of -inf would not become a weight of 0.
+  return is_16bit(q.tensor.dtype()) && (D == 32 || D == 64 || D == 128) && shape.scale > 0 &&
+         lies_in_pieces(q) && lies_in_pieces(k) && lies_in_pieces(v);
 }
 
 /// Calls f(T{}, integral_constant<int, D>{}).

@@ -52,13 +52,12 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t kv_head = h / (H / call.shape.kv_heads);
   const LanePlace at;
   const int warp_row = at.row / 16 * 16;
-  const float slope = call.slope(h);
-  int64_t visible[2];
+  const int64_t keys = call.keys(b);
+  const float scale = exponent_scale(call), slope = score_slope(call, h);
   float lse[2], delta[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int64_t t = first + at.row + 8 * r, row = (b * H + h) * T_ + (t < T_ ? t : first);
-    visible[r] = call.visible(b, t);
     lse[r] = base_2(a.lse[row]);
     delta[r] = a.delta[row];
   }
@@ -83,45 +82,16 @@ __global__ void __launch_bounds__(mma_threads)
     float p[columns / 8][4], ds[columns / 8][4];
     multiply_rows<D>(p, q + warp_row * mma_pitch<D>, k);
     multiply_rows<D>(ds, dout + warp_row * mma_pitch<D>, k + stage_elements<D> / 2);
-    to_scores(p, call, slope, first, s0, visible);
+    to_scores<false>(p, call, slope, keys, first, s0);
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        ds[j][e] = exp2f(p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
+        ds[j][e] = fast_exp2(scale * p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
     add_weighted_rows<D>(sum, ds, k);
   }
   wait_for_copies<0>();  // of a tile that sees no key
   write_sum<D>(dq, sum, static_cast<float>(call.shape.scale), b, first, T_, h);
-}
-
-// As to_scores, for products of 64 keys, from `first` on, and 32 queries, from `t0` on.
-template <class T, int n>
-__device__ void to_scores_of_keys(float (&score)[n][4], const Attention<T>& a, float slope,
-                                  int64_t b, int64_t first, int64_t t0) {
-  const LanePlace at;
-  const float scale = static_cast<float>(a.shape.scale) * log2_of_e;
-  const int64_t T_ = a.shape.queries, ahead = t0 + a.shape.keys - T_ - first;
-#pragma unroll
-  for (int j = 0; j < n; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) score[j][e] *= scale;
-  if (slope != 0) {
-    const float distance = static_cast<float>(ahead + at.column - at.row), step = slope * log2_of_e;
-#pragma unroll
-    for (int j = 0; j < n; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) score[j][e] -= step * (distance + (8 * j + e % 2 - e / 2 * 8));
-  }
-  // The first of these queries sees the fewest keys.
-  if (a.visible(b, t0) >= first + mma_rows && t0 + 8 * n <= T_) return;
-#pragma unroll
-  for (int j = 0; j < n; ++j)
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int64_t t = t0 + at.column_of(j, e);
-      if (t >= T_ || first + at.row_of(e) >= a.visible(b, t)) score[j][e] = -INFINITY;
-    }
 }
 
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it. p and
@@ -138,7 +108,8 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t parts = (S + mma_rows - 1) / mma_rows, kv_heads = call.shape.kv_heads;
   const int64_t first = blockIdx.x % parts * mma_rows;
   const int64_t kv_head = blockIdx.x / parts % kv_heads, b = blockIdx.x / parts / kv_heads;
-  const int64_t group = H / kv_heads;
+  const int64_t group = H / kv_heads, keys = call.keys(b);
+  const float scale = exponent_scale(call);
   const LanePlace at;
   const int warp_row = at.row / 16 * 16;
   // From the first query that sees a key of this tile, all do: `steps` of them for each head.
@@ -173,12 +144,14 @@ __global__ void __launch_bounds__(mma_threads)
     const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
     float p[columns / 8][4], ds[columns / 8][4];
     multiply_rows<D>(p, k + warp_row * mma_pitch<D>, q);
-    to_scores_of_keys(p, call, call.slope(kv_head * group + step / steps), b, first,
-                      begin + step % steps * columns);
+    // Queries past the end add nothing: their rows and deltas are zeros.
+    to_scores<true>(p, call, score_slope(call, kv_head * group + step / steps), keys,
+                    begin + step % steps * columns, first);
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) p[j][e] = exp2f(p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
+      for (int e = 0; e < 4; ++e)
+        p[j][e] = fast_exp2(scale * p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
     add_weighted_rows<D>(sum_v, p, dout);
     multiply_rows<D>(ds, v + warp_row * mma_pitch<D>, dout);
 #pragma unroll

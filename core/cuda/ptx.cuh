@@ -1,8 +1,8 @@
-// Instructions that CUDA C++ has no words for, the only inline PTX: a store of 16 bytes, the tensor
-// cores' product, the load that feeds them, and copies to shared memory that run beside the
-// computation. On the emulator each is a plain branch that does, lane by lane, what the PTX ISA
+// Instructions that CUDA C++ has no words for, the only inline PTX: the tensor cores' product, the
+// load that feeds them, copies to shared memory that run beside the computation, and 2^x as the GPU
+// itself computes it. On the emulator each is a plain branch that does, lane by lane, what the PTX ISA
 // says ("Warp Level Matrix Multiply Instructions", "Data Movement and Conversion Instructions:
-// Non-bulk copy").
+// Non-bulk copy", "Floating Point Instructions: ex2").
 //
 // In what follows lane l of a warp has the group g = l / 4 and in it the place i = l % 4.
 #pragma once
@@ -12,6 +12,8 @@
 
 #include <array>
 #include <bit>
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -46,6 +48,20 @@ float dot_of_pairs(uint32_t a, uint32_t b) {
          static_cast<float>(x[1]) * static_cast<float>(y[1]);
 }
 #endif
+
+// ---------------------------------------------------------------- numbers
+
+/// 2^x to 2 units in the last place, one instruction; what is below the normal numbers becomes 0.
+__device__ inline float fast_exp2(float x) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  const float y = std::exp2(x);
+  return y < FLT_MIN ? 0 : y;
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
 
 // ---------------------------------------------------------------- 16 bytes
 

@@ -164,6 +164,12 @@ TEST_CASE("cuda_attention_takes_rows_that_lie_odd") {
   check_attention({attention_shape(33, 40, 2, 2, 32, true), {}, 1});
 }
 
+TEST_CASE("cuda_attention_takes_a_negative_scale") {
+  kernels::AttentionShape shape = attention_shape(33, 40, 2, 2, 32, true);
+  shape.scale = -shape.scale;
+  check_attention({shape, {}});
+}
+
 TEST_CASE("cuda_rotary_positions") {
   const auto check = [](int64_t head_size, int64_t rest) {
     const Shape shape{2, 9, 3 * head_size + rest};

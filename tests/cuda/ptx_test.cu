@@ -98,7 +98,29 @@ __global__ void pack_kernel(float bf16_first, float f16_first, float second, uin
   if (threadIdx.x == 1) pairs[1] = pack<f16>(f16_first, second);
 }
 
+__global__ void exp2_kernel(const float* x, float* y) {
+  y[threadIdx.x] = fast_exp2(x[threadIdx.x]);
+}
+
 }  // namespace
+
+TEST_CASE("ptx_exp2_is_2_to_the_x_within_two_units_in_the_last_place") {
+  std::vector<float> x = {-INFINITY, 0, -0.0f, 1, -1, -126, -127, -1000, 127, 128, NAN};
+  for (float at = -30; x.size() < 64; at += 0.6f) x.push_back(at);
+  const Tensor y = Tensor::empty({64}, DType::f32, Device::cuda);
+  launch<exp2_kernel>(1, 64, 0, stream(), in<float>(on_gpu(x, DType::f32)), out<float>(y));
+  const std::vector<float> got = y.to_vector<float>();
+  for (size_t i = 0; i < x.size(); ++i) {
+    INFO("2^" << x[i]);
+    const double expected = std::exp2(static_cast<double>(x[i]));
+    if (std::isnan(x[i]))
+      CHECK(std::isnan(got[i]));
+    else if (expected < 0x1p-126 || expected >= 0x1p128)
+      CHECK(got[i] == (x[i] < 0 ? 0 : INFINITY));
+    else
+      CHECK(std::abs(got[i] - expected) <= 2 * 0x1p-23 * expected);
+  }
+}
 
 TEST_CASE("ptx_mma_is_the_matrix_product") {
   const auto a = small_numbers(16 * 16, 1), b = small_numbers(16 * 8, 2),
