@@ -49,12 +49,16 @@ __device__ void load_square(uint32_t (&square)[4], const T* corner) {
 /// c [16, 8 n] += a [16, 16] t^T, where t [8 n, 16] are numbers of a tile.
 template <int D, class T, int n>
 __device__ void add_product_transposed(float (&c)[n][4], const uint32_t (&a)[4], const T* t) {
+  // The matrices come row by row, other than in load_square: so the two of one b are neighbours,
+  // which mma's registers have to be.
+  const int lane = threadIdx.x % 32;
+  t += (lane / 16 * 8 + lane % 8) * mma_pitch<D> + lane / 8 % 2 * 8;
 #pragma unroll
   for (int j = 0; j < n / 2; ++j) {
     uint32_t b[4];
-    load_square<D>(b, t + 16 * j * mma_pitch<D>);
-    mma_m16n8k16<T>(c[2 * j], a, b[0], b[2]);
-    mma_m16n8k16<T>(c[2 * j + 1], a, b[1], b[3]);
+    ldmatrix_x4<false>(b, t + 16 * j * mma_pitch<D>);
+    mma_m16n8k16<T>(c[2 * j], a, b[0], b[1]);
+    mma_m16n8k16<T>(c[2 * j + 1], a, b[2], b[3]);
   }
 }
 
