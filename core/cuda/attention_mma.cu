@@ -63,7 +63,6 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t end = a.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
   const float scale = exponent_scale(a), slope = score_slope(a, h);
 
-  uint32_t q[D / 16][4];
   start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
   const auto start_keys = [&](int64_t s0) {
     T* tile = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
@@ -75,19 +74,15 @@ __global__ void __launch_bounds__(mma_threads)
   if (end > 0) start_keys(0);
   wait_for_copies<0>();
   __syncthreads();
-#pragma unroll
-  for (int d = 0; d < D / 16; ++d)
-    load_square<D>(q[d], tiles + 2 * tile_elements<D> + at.row / 16 * 16 * mma_pitch<D> + 16 * d);
-
+  const WarpRows<D, T> q(tiles + 2 * tile_elements<D>);
   OnlineSoftmax<D> softmax;
   for (int64_t s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
     __syncthreads();  // this tile is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
     const T* k = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
-    float score[columns / 8][4] = {};
-#pragma unroll
-    for (int d = 0; d < D / 16; ++d) add_product_transposed<D>(score, q[d], k + 16 * d);
+    float score[columns / 8][4];
+    q.multiply(score, k);
     to_scores<false>(score, a, slope, keys, first, s0);
     softmax.to_weights(score, scale);
     add_weighted_rows<D>(softmax.o, score, k + tile_elements<D>);

@@ -74,19 +74,38 @@ __device__ void add_product(float (&c)[n][4], const uint32_t (&a)[4], const T* t
   }
 }
 
-/// c [16, 8 n] = x y^T over all channels, where x [16, D] and y [8 n, D] are rows of tiles.
-template <int D, class T, int n>
-__device__ void multiply_rows(float (&c)[n][4], const T* x, const T* y) {
+/// The 16 rows of a tile that a warp multiplies in every step: in registers when these suffice for
+/// them, else in shared memory, from where they come anew each time.
+template <int D, class T, bool in_registers = true>
+class WarpRows {
+ public:
+  __device__ explicit WarpRows(const T* tile) : rows_(tile + threadIdx.x / 32 * 16 * mma_pitch<D>) {
+    if constexpr (in_registers)
 #pragma unroll
-  for (int j = 0; j < n; ++j)
-    for (int e = 0; e < 4; ++e) c[j][e] = 0;
-#pragma unroll
-  for (int d = 0; d < D; d += 16) {
-    uint32_t a[4];
-    load_square<D>(a, x + d);
-    add_product_transposed<D>(c, a, y + d);
+      for (int d = 0; d < D / 16; ++d) load_square<D>(registers_[d], rows_ + 16 * d);
   }
-}
+  /// c [16, 8 n] = these rows times y^T, over all channels, where y [8 n, D] are rows of a tile.
+  template <int n>
+  __device__ void multiply(float (&c)[n][4], const T* y) const {
+#pragma unroll
+    for (int j = 0; j < n; ++j)
+      for (int e = 0; e < 4; ++e) c[j][e] = 0;
+#pragma unroll
+    for (int d = 0; d < D / 16; ++d) {
+      if constexpr (in_registers) {
+        add_product_transposed<D>(c, registers_[d], y + 16 * d);
+      } else {
+        uint32_t a[4];
+        load_square<D>(a, rows_ + 16 * d);
+        add_product_transposed<D>(c, a, y + 16 * d);
+      }
+    }
+  }
+
+ private:
+  const T* rows_;
+  uint32_t registers_[in_registers ? D / 16 : 1][4];
+};
 
 /// c [16, D] += weights [16, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is that of
 /// an a of mma, so the weights stay in their lanes and are only rounded.
@@ -146,14 +165,17 @@ __device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float s
         product[j][e] -= slope * (distance + (query(j, e) - key(j, e) - first));
   }
   const auto left = static_cast<int>(keys - s0);
-  const int diagonal = a.shape.causal ? ahead : left;  // query t0 sees no key past it
-  const int last = key(n - 1, 3);
-  if (last < left && last <= query(0, 0) + diagonal) return;
+  const int diagonal = a.shape.causal ? ahead : left;  // the last key that query t0 may see
+  const auto seen = [&](int j, int e) {                // how many keys from s0 on
+    const int causal = query(j, e) + diagonal + 1;
+    return causal < left ? causal : left;
+  };
+  if (key(n - 1, 3) < seen(0, 0)) return;  // the last key by the first query
 #pragma unroll
   for (int j = 0; j < n; ++j)
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (key(j, e) >= left || key(j, e) > query(j, e) + diagonal) product[j][e] = -INFINITY;
+      if (key(j, e) >= seen(j, e)) product[j][e] = -INFINITY;
 }
 
 // ---------------------------------------------------------------- which calls

@@ -41,8 +41,8 @@ __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], fl
 template <int D, class T>
 __global__ void __launch_bounds__(mma_threads)
     attention_backward_q_mma_kernel(MmaBackward<T> a, HeadOut<T> dq) {
-  DYN_SHARED(T, q);
-  T *dout = q + own_elements<D>, *stages = dout + own_elements<D>;
+  DYN_SHARED(T, q_tile);
+  T *dout_tile = q_tile + own_elements<D>, *stages = dout_tile + own_elements<D>;
   const Attention<T>& call = a.attention;
   const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
   const int64_t parts = (T_ + mma_rows - 1) / mma_rows;
@@ -51,7 +51,6 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
   const int64_t kv_head = h / (H / call.shape.kv_heads);
   const LanePlace at;
-  const int warp_row = at.row / 16 * 16;
   const int64_t keys = call.keys(b);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
   float lse[2], delta[2];
@@ -63,8 +62,8 @@ __global__ void __launch_bounds__(mma_threads)
   }
   const int64_t end = call.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
 
-  start_tile<D, mma_rows>(q, call.q, b, h, first, T_);
-  start_tile<D, mma_rows>(dout, a.dout, b, h, first, T_);
+  start_tile<D, mma_rows>(q_tile, call.q, b, h, first, T_);
+  start_tile<D, mma_rows>(dout_tile, a.dout, b, h, first, T_);
   const auto start_keys = [&](int64_t s0) {
     T* k = stages + s0 / columns % 2 * stage_elements<D>;
     start_tile<D, columns>(k, call.k, b, kv_head, s0, S);
@@ -72,6 +71,9 @@ __global__ void __launch_bounds__(mma_threads)
   };
   if (end > 0) start_keys(0);
   end_group_of_copies();
+  wait_for_copies<0>();
+  __syncthreads();
+  const WarpRows<D, T> q(q_tile), dout(dout_tile);
   float sum[D / 8][4] = {};
   for (int64_t s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
@@ -80,8 +82,8 @@ __global__ void __launch_bounds__(mma_threads)
     end_group_of_copies();
     const T* k = stages + s0 / columns % 2 * stage_elements<D>;
     float p[columns / 8][4], ds[columns / 8][4];
-    multiply_rows<D>(p, q + warp_row * mma_pitch<D>, k);
-    multiply_rows<D>(ds, dout + warp_row * mma_pitch<D>, k + stage_elements<D> / 2);
+    q.multiply(p, k);
+    dout.multiply(ds, k + stage_elements<D> / 2);
     to_scores<false>(p, call, slope, keys, first, s0);
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j)
@@ -90,7 +92,6 @@ __global__ void __launch_bounds__(mma_threads)
         ds[j][e] = fast_exp2(scale * p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
     add_weighted_rows<D>(sum, ds, k);
   }
-  wait_for_copies<0>();  // of a tile that sees no key
   write_sum<D>(dq, sum, static_cast<float>(call.shape.scale), b, first, T_, h);
 }
 
@@ -99,10 +100,10 @@ __global__ void __launch_bounds__(mma_threads)
 template <int D, class T>
 __global__ void __launch_bounds__(mma_threads)
     attention_backward_kv_mma_kernel(MmaBackward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
-  DYN_SHARED(T, k);
+  DYN_SHARED(T, k_tile);
   SHARED(float, lse, [2][columns]);
   SHARED(float, delta, [2][columns]);
-  T *v = k + own_elements<D>, *stages = v + own_elements<D>;
+  T *v_tile = k_tile + own_elements<D>, *stages = v_tile + own_elements<D>;
   const Attention<T>& call = a.attention;
   const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
   const int64_t parts = (S + mma_rows - 1) / mma_rows, kv_heads = call.shape.kv_heads;
@@ -111,15 +112,14 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t group = H / kv_heads, keys = call.keys(b);
   const float scale = exponent_scale(call);
   const LanePlace at;
-  const int warp_row = at.row / 16 * 16;
   // From the first query that sees a key of this tile, all do: `steps` of them for each head.
   int64_t begin = call.shape.causal ? first - (S - T_) : 0;
   begin = begin < 0 ? 0 : begin / columns * columns;
   if (T_ == 0 || call.visible(b, T_ - 1) <= first) begin = T_;  // none does
   const int64_t steps = begin < T_ ? (T_ - begin + columns - 1) / columns : 0;
 
-  start_tile<D, mma_rows>(k, call.k, b, kv_head, first, S);
-  start_tile<D, mma_rows>(v, call.v, b, kv_head, first, S);
+  start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
+  start_tile<D, mma_rows>(v_tile, call.v, b, kv_head, first, S);
   const auto start_queries = [&](int64_t step) {
     const int64_t h = kv_head * group + step / steps, t0 = begin + step % steps * columns;
     T* q = stages + step % 2 * stage_elements<D>;
@@ -134,6 +134,9 @@ __global__ void __launch_bounds__(mma_threads)
   };
   if (steps > 0) start_queries(0);
   end_group_of_copies();
+  wait_for_copies<0>();
+  __syncthreads();
+  const WarpRows<D, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
   for (int64_t step = 0; step < steps * group; ++step) {
     wait_for_copies<0>();
@@ -143,7 +146,7 @@ __global__ void __launch_bounds__(mma_threads)
     const int stage = step % 2;
     const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
     float p[columns / 8][4], ds[columns / 8][4];
-    multiply_rows<D>(p, k + warp_row * mma_pitch<D>, q);
+    k.multiply(p, q);
     // Queries past the end add nothing: their rows and deltas are zeros.
     to_scores<true>(p, call, score_slope(call, kv_head * group + step / steps), keys,
                     begin + step % steps * columns, first);
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(mma_threads)
       for (int e = 0; e < 4; ++e)
         p[j][e] = fast_exp2(scale * p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
     add_weighted_rows<D>(sum_v, p, dout);
-    multiply_rows<D>(ds, v + warp_row * mma_pitch<D>, dout);
+    v.multiply(ds, dout);
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
@@ -161,7 +164,6 @@ __global__ void __launch_bounds__(mma_threads)
         ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][at.column_of(j, e)]);
     add_weighted_rows<D>(sum_k, ds, q);
   }
-  wait_for_copies<0>();  // of a tile that no query sees
   if (dk.data) write_sum<D>(dk, sum_k, static_cast<float>(call.shape.scale), b, first, S, kv_head);
   if (dv.data) write_sum<D>(dv, sum_v, 1, b, first, S, kv_head);
 }
