@@ -112,57 +112,60 @@ __global__ void __launch_bounds__(mma_threads)
   const int64_t group = H / kv_heads, keys = call.keys(b);
   const float scale = exponent_scale(call);
   const LanePlace at;
-  // From the first query that sees a key of this tile, all do: `steps` of them for each head.
+  // From the first query that sees a key of this tile on, all do.
   int64_t begin = call.shape.causal ? first - (S - T_) : 0;
   begin = begin < 0 ? 0 : begin / columns * columns;
   if (T_ == 0 || call.visible(b, T_ - 1) <= first) begin = T_;  // none does
-  const int64_t steps = begin < T_ ? (T_ - begin + columns - 1) / columns : 0;
 
   start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
   start_tile<D, mma_rows>(v_tile, call.v, b, kv_head, first, S);
-  const auto start_queries = [&](int64_t step) {
-    const int64_t h = kv_head * group + step / steps, t0 = begin + step % steps * columns;
-    T* q = stages + step % 2 * stage_elements<D>;
+  const auto start_queries = [&](int stage, int64_t h, int64_t t0) {
+    T* q = stages + stage * stage_elements<D>;
     start_tile<D, columns>(q, call.q, b, h, t0, T_);
     start_tile<D, columns>(q + stage_elements<D> / 2, a.dout, b, h, t0, T_);
     if (threadIdx.x < columns) {
       const bool inside = t0 + threadIdx.x < T_;
       const int64_t row = (b * H + h) * T_ + (inside ? t0 + threadIdx.x : 0);
-      start_copy<4>(&lse[step % 2][threadIdx.x], a.lse + row, inside);
-      start_copy<4>(&delta[step % 2][threadIdx.x], a.delta + row, inside);
+      start_copy<4>(&lse[stage][threadIdx.x], a.lse + row, inside);
+      start_copy<4>(&delta[stage][threadIdx.x], a.delta + row, inside);
     }
   };
-  if (steps > 0) start_queries(0);
+  const int64_t first_head = kv_head * group, end_head = first_head + group;
+  if (begin < T_) start_queries(0, first_head, begin);
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
   const WarpRows<D, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
-  for (int64_t step = 0; step < steps * group; ++step) {
-    wait_for_copies<0>();
-    __syncthreads();  // this stage is here, and the other one has been read
-    if (step + 1 < steps * group) start_queries(step + 1);
-    end_group_of_copies();
-    const int stage = step % 2;
-    const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
-    float p[columns / 8][4], ds[columns / 8][4];
-    k.multiply(p, q);
-    // Queries past the end add nothing: their rows and deltas are zeros.
-    to_scores<true>(p, call, score_slope(call, kv_head * group + step / steps), keys,
-                    begin + step % steps * columns, first);
+  int stage = 0;
+  for (int64_t h = first_head; h < end_head; ++h) {
+    const float slope = score_slope(call, h);
+    for (int64_t t0 = begin; t0 < T_; t0 += columns, stage ^= 1) {
+      wait_for_copies<0>();
+      __syncthreads();                      // this stage is here, and the other one has been read
+      const bool more = t0 + columns < T_;  // else the next head begins
+      if (more || h + 1 < end_head)
+        start_queries(stage ^ 1, more ? h : h + 1, more ? t0 + columns : begin);
+      end_group_of_copies();
+      const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
+      float p[columns / 8][4], ds[columns / 8][4];
+      k.multiply(p, q);
+      // Queries past the end add nothing: their rows and deltas are zeros.
+      to_scores<true>(p, call, slope, keys, t0, first);
 #pragma unroll
-    for (int j = 0; j < columns / 8; ++j)
+      for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        p[j][e] = fast_exp2(scale * p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
-    add_weighted_rows<D>(sum_v, p, dout);
-    v.multiply(ds, dout);
+        for (int e = 0; e < 4; ++e)
+          p[j][e] = fast_exp2(scale * p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
+      add_weighted_rows<D>(sum_v, p, dout);
+      v.multiply(ds, dout);
 #pragma unroll
-    for (int j = 0; j < columns / 8; ++j)
+      for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][at.column_of(j, e)]);
-    add_weighted_rows<D>(sum_k, ds, q);
+        for (int e = 0; e < 4; ++e)
+          ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][at.column_of(j, e)]);
+      add_weighted_rows<D>(sum_k, ds, q);
+    }
   }
   if (dk.data) write_sum<D>(dk, sum_k, static_cast<float>(call.shape.scale), b, first, S, kv_head);
   if (dv.data) write_sum<D>(dv, sum_v, 1, b, first, S, kv_head);
