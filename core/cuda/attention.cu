@@ -12,26 +12,22 @@ template <int max_D, class T>
 __global__ void __launch_bounds__(attention_threads)
     attention_forward_kernel(Attention<T> a, T* out, Out lse) {
   DYN_SHARED(float, shared);
-  const int D = static_cast<int>(a.shape.head_size), pitch = max_D + 1;
+  const int D = a.head_size, H = a.heads, T_ = a.queries, pitch = max_D + 1;
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *p = v + attention_tile * pitch;
-  const int64_t tiles = (a.shape.queries + attention_tile - 1) / attention_tile;
-  const int64_t first = blockIdx.x % tiles * attention_tile, H = a.shape.heads;
-  const int64_t h = blockIdx.x / tiles % H, b = blockIdx.x / tiles / H;
-  const int64_t kv_head = h / (H / a.shape.kv_heads);
+  const auto [b, h, first] = HeadPart(T_, attention_tile, H);
+  const int kv_head = h / a.group();
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
-  const int64_t t = first + row, visible = a.visible(b, t);
-  const int64_t last =
-      first + attention_tile < a.shape.queries ? first + attention_tile : a.shape.queries;
-  const int64_t end = a.visible(b, last - 1);
+  const int t = first + row, visible = a.visible(b, t);
+  const int end = a.visible_to_rows(b, first, attention_tile);
   const float slope = a.slope(h);
   float largest = -INFINITY, sum = 0;
   float o[max_D / attention_lanes] = {};
-  load_tile<max_D>(q, a.q, b, h, D, first, a.shape.queries);
-  for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
+  load_tile<max_D>(q, a.q, b, h, D, first, T_);
+  for (int s0 = 0; s0 < end; s0 += attention_tile) {
     __syncthreads();  // the last tile has been read
-    load_tile<max_D>(k, a.k, b, kv_head, D, s0, a.shape.keys);
-    load_tile<max_D>(v, a.v, b, kv_head, D, s0, a.shape.keys);
+    load_tile<max_D>(k, a.k, b, kv_head, D, s0, a.keys);
+    load_tile<max_D>(v, a.v, b, kv_head, D, s0, a.keys);
     __syncthreads();
     float score[attention_scores];
     float tile_largest = -INFINITY;
@@ -58,15 +54,14 @@ __global__ void __launch_bounds__(attention_threads)
     largest = larger;
   }
   sum = lanes_sum(sum);
-  if (t >= a.shape.queries) return;
+  if (t >= T_) return;
   const float inverse = visible > 0 ? 1 / sum : 0;
-  T* to = out + (b * a.shape.queries + t) * H * D + h * D;
+  T* to = out + ((int64_t{b} * T_ + t) * H + h) * D;
 #pragma unroll
   for (int i = 0; i < max_D / attention_lanes; ++i)
     if (const int d = lane + i * attention_lanes; d < D) to[d] = from_float<T>(o[i] * inverse);
   if (lse.data && lane == 0)
-    lse.write(static_cast<size_t>((b * H + h) * a.shape.queries + t),
-              visible > 0 ? largest + logf(sum) : -INFINITY);
+    lse.write(a.index(b, h, t), visible > 0 ? largest + logf(sum) : -INFINITY);
 }
 
 }  // namespace

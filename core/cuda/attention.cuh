@@ -49,49 +49,89 @@ struct HeadOut {
   }
 };
 
-/// One call of attention.
+/// One call of attention. Rows are counted in 32 bits: so many would fill any GPU's memory.
 template <class T>
 struct Attention {
   HeadRows<T> q, k, v;
   const int32_t* lengths;
-  kernels::AttentionShape shape;
+  int queries, keys, heads, kv_heads, head_size;
+  bool causal, alibi;
+  float scale;
 
   Attention(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
             const kernels::AttentionShape& shape)
-      : q(q), k(k), v(v), lengths(in<int32_t>(lengths)), shape(shape) {}
+      : q(q),
+        k(k),
+        v(v),
+        lengths(in<int32_t>(lengths)),
+        queries(static_cast<int>(shape.queries)),
+        keys(static_cast<int>(shape.keys)),
+        heads(static_cast<int>(shape.heads)),
+        kv_heads(static_cast<int>(shape.kv_heads)),
+        head_size(static_cast<int>(shape.head_size)),
+        causal(shape.causal),
+        alibi(shape.alibi),
+        scale(static_cast<float>(shape.scale)) {}
 
+  /// How many query heads read a head of keys and values.
+  __device__ int group() const { return heads / kv_heads; }
+  /// Where what there is for each query of each head, [B, H, T], lies.
+  __device__ size_t index(int b, int h, int t) const {
+    return (static_cast<size_t>(b) * heads + h) * queries + t;
+  }
   /// How many keys entry b has.
-  __device__ int64_t keys(int64_t b) const {
-    if (!lengths || lengths[b] >= shape.keys) return shape.keys;
+  __device__ int keys_of(int b) const {
+    if (!lengths || lengths[b] >= keys) return keys;
     return lengths[b] < 0 ? 0 : lengths[b];
   }
   /// How many keys query t of entry b sees: they are the first ones, and a later query sees no
   /// fewer.
-  __device__ int64_t visible(int64_t b, int64_t t) const {
-    const int64_t all = keys(b);
-    if (!shape.causal) return all;
-    const int64_t causal = t + shape.keys - shape.queries + 1;
-    return causal < 0 ? 0 : causal < all ? causal : all;
+  __device__ int visible(int b, int t) const {
+    const int all = keys_of(b), before = t + 1 + keys - queries;
+    if (!causal || before > all) return all;
+    return before < 0 ? 0 : before;
+  }
+  /// How many keys the last of `count` queries from `first` on sees, of those that there are.
+  __device__ int visible_to_rows(int b, int first, int count) const {
+    return visible(b, first + count < queries ? first + count - 1 : queries - 1);
+  }
+  /// The first query that sees key s, down to a multiple of `count`; `queries` where none does.
+  __device__ int first_query(int b, int s, int count) const {
+    if (visible(b, queries - 1) <= s) return queries;
+    const int first = causal ? s - (keys - queries) : 0;
+    return first < 0 ? 0 : first / count * count;
   }
   /// scale q k + bias of query t and key s, from the product q k. ALiBi's slopes are those of
   /// kernels::alibi_slope.
-  __device__ float score(float product, float slope, int64_t t, int64_t s) const {
-    const float distance = static_cast<float>(t + shape.keys - shape.queries - s);
-    return static_cast<float>(shape.scale) * product - slope * distance;
+  __device__ float score(float product, float slope, int t, int s) const {
+    return scale * product - slope * static_cast<float>(t + keys - queries - s);
   }
-  __device__ float slope(int64_t h) const {
-    if (!shape.alibi) return 0;
-    int64_t power = 1;
-    while (power * 2 <= shape.heads) power *= 2;
+  __device__ float slope(int h) const {
+    if (!alibi) return 0;
+    int power = 1;
+    while (power * 2 <= heads) power *= 2;
     const float first = static_cast<float>(h + 1), next = static_cast<float>(2 * (h - power) + 1);
     return h < power ? exp2f(-8 * first / power) : exp2f(-8 * next / (2 * power));
   }
 };
 
+/// What a block works on: some of the rows of head h of entry b, `first` the first of them.
+struct HeadPart {
+  int b, h, first;
+  /// `count` of `rows` rows; `backwards`, the blocks begin with the last ones.
+  __device__ HeadPart(int rows, int count, int heads, bool backwards = false) {
+    const int parts = (rows + count - 1) / count, block = static_cast<int>(blockIdx.x);
+    const int head = block / parts, part = block % parts;
+    b = head / heads;
+    h = head % heads;
+    first = (backwards ? parts - 1 - part : part) * count;
+  }
+};
+
 /// tile [32, max_D + 1] = rows [first, first + 32) of a head; what lies outside the head is zero.
 template <int max_D, class T>
-__device__ void load_tile(float* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int D,
-                          int64_t first, int64_t rows) {
+__device__ void load_tile(float* tile, const HeadRows<T>& heads, int b, int h, int D, int first,
+                          int rows) {
 #pragma unroll 4  // all at once would take too many registers
   for (int i = threadIdx.x; i < attention_tile * max_D; i += attention_threads) {
     const int row = i / max_D, d = i % max_D;

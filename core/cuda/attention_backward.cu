@@ -16,24 +16,25 @@ struct Backward {
   float* delta;  // [B, H, T]
 
   // p = exp(score - lse), and ds = p (dout v - delta), of query t and key s; t lies in range.
-  __device__ float weight(float product, float slope, int64_t t, int64_t s, float lse) const {
+  __device__ float weight(float product, float slope, int t, int s, float lse) const {
     return expf(attention.score(product, slope, t, s) - lse);
   }
 };
 
+constexpr int delta_rows = attention_threads / 32;  // of a block
+
 // delta = sum_D(dout out), a warp for each query of each head.
 template <class T>
 __global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Backward<T> a) {
-  const AttentionShape& shape = a.attention.shape;
-  const int64_t i = (int64_t{blockIdx.x} * attention_threads + threadIdx.x) / 32;
-  if (i >= shape.batch * shape.heads * shape.queries) return;  // a whole warp
-  const int64_t t = i % shape.queries, h = i / shape.queries % shape.heads;
-  const int64_t b = i / shape.queries / shape.heads, D = shape.head_size;
+  const Attention<T>& at = a.attention;
+  const auto [b, h, first] = HeadPart(at.queries, delta_rows, at.heads);
+  const int t = first + static_cast<int>(threadIdx.x) / 32, D = at.head_size;
+  if (t >= at.queries) return;  // a whole warp
   const T *out = a.out.row(b, t, h, D), *dout = a.dout.row(b, t, h, D);
   float sum = 0;
-  for (int64_t d = threadIdx.x % 32; d < D; d += 32) sum += to_float(out[d]) * to_float(dout[d]);
+  for (int d = threadIdx.x % 32; d < D; d += 32) sum += to_float(out[d]) * to_float(dout[d]);
   sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) a.delta[i] = sum;
+  if (threadIdx.x % 32 == 0) a.delta[at.index(b, h, t)] = sum;
 }
 
 // dq = scale ds k, for a tile of queries.
@@ -42,26 +43,23 @@ __global__ void __launch_bounds__(attention_threads)
     attention_backward_q_kernel(Backward<T> a, HeadOut<T> dq) {
   DYN_SHARED(float, shared);
   const Attention<T>& at = a.attention;
-  const int D = static_cast<int>(at.shape.head_size), pitch = max_D + 1;
+  const int D = at.head_size, T_ = at.queries, pitch = max_D + 1;
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *dout = v + attention_tile * pitch, *ds = dout + attention_tile * pitch;
-  const int64_t T_ = at.shape.queries, tiles = (T_ + attention_tile - 1) / attention_tile;
-  const int64_t first = blockIdx.x % tiles * attention_tile, H = at.shape.heads;
-  const int64_t h = blockIdx.x / tiles % H, b = blockIdx.x / tiles / H;
-  const int64_t kv_head = h / (H / at.shape.kv_heads);
+  const auto [b, h, first] = HeadPart(T_, attention_tile, at.heads);
+  const int kv_head = h / at.group();
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
-  const int64_t t = first + row, visible = t < T_ ? at.visible(b, t) : 0;
-  const int64_t last = first + attention_tile < T_ ? first + attention_tile : T_;
-  const int64_t end = at.visible(b, last - 1);
-  const size_t at_row = static_cast<size_t>((b * H + h) * T_ + (t < T_ ? t : first));
+  const int t = first + row, visible = t < T_ ? at.visible(b, t) : 0;
+  const int end = at.visible_to_rows(b, first, attention_tile);
+  const size_t at_row = at.index(b, h, t < T_ ? t : first);
   const float slope = at.slope(h), lse = a.lse.read(at_row), delta = a.delta[at_row];
   float sum[max_D / attention_lanes] = {};
   load_tile<max_D>(q, at.q, b, h, D, first, T_);
   load_tile<max_D>(dout, a.dout, b, h, D, first, T_);
-  for (int64_t s0 = 0; s0 < end; s0 += attention_tile) {
+  for (int s0 = 0; s0 < end; s0 += attention_tile) {
     __syncthreads();  // the last tile has been read
-    load_tile<max_D>(k, at.k, b, kv_head, D, s0, at.shape.keys);
-    load_tile<max_D>(v, at.v, b, kv_head, D, s0, at.shape.keys);
+    load_tile<max_D>(k, at.k, b, kv_head, D, s0, at.keys);
+    load_tile<max_D>(v, at.v, b, kv_head, D, s0, at.keys);
     __syncthreads();
     for (int key = lane; key < attention_tile; key += attention_lanes) {
       float slope_of_score = 0;
@@ -79,7 +77,7 @@ __global__ void __launch_bounds__(attention_threads)
 #pragma unroll
   for (int i = 0; i < max_D / attention_lanes; ++i)
     if (const int d = lane + i * attention_lanes; d < D)
-      dq.write(b, t, h * D + d, static_cast<float>(at.shape.scale) * sum[i]);
+      dq.write(b, t, h * D + d, at.scale * sum[i]);
 }
 
 // Two blocks at a time are enough, so that the compiler spills no register to make room for more.
@@ -89,35 +87,29 @@ __global__ void __launch_bounds__(attention_threads, 2)
     attention_backward_kv_kernel(Backward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
   DYN_SHARED(float, shared);
   const Attention<T>& at = a.attention;
-  const int D = static_cast<int>(at.shape.head_size), pitch = max_D + 1;
+  const int D = at.head_size, T_ = at.queries, S = at.keys, pitch = max_D + 1;
   float *k = shared, *v = k + attention_tile * pitch, *q = v + attention_tile * pitch,
         *dout = q + attention_tile * pitch, *p = dout + attention_tile * pitch,
         *ds = p + attention_tile * score_pitch;
-  const int64_t S = at.shape.keys, T_ = at.shape.queries;
-  const int64_t tiles = (S + attention_tile - 1) / attention_tile;
-  const int64_t first = blockIdx.x % tiles * attention_tile, kv_heads = at.shape.kv_heads;
-  const int64_t kv_head = blockIdx.x / tiles % kv_heads, b = blockIdx.x / tiles / kv_heads;
-  const int64_t group = at.shape.heads / kv_heads;
+  const auto [b, kv_head, first] = HeadPart(S, attention_tile, at.kv_heads);
+  const int group = at.group(), begin = at.first_query(b, first, attention_tile);
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
-  const int64_t s = first + row;
-  // The first query that sees a key of this tile.
-  int64_t begin = at.shape.causal ? first - (S - T_) : 0;
-  begin = begin < 0 ? 0 : begin / attention_tile * attention_tile;
+  const int s = first + row;
   float sum_k[max_D / attention_lanes] = {}, sum_v[max_D / attention_lanes] = {};
   load_tile<max_D>(k, at.k, b, kv_head, D, first, S);
   load_tile<max_D>(v, at.v, b, kv_head, D, first, S);
-  for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+  for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     const float slope = at.slope(h);
-    for (int64_t t0 = begin; t0 < T_; t0 += attention_tile) {
+    for (int t0 = begin; t0 < T_; t0 += attention_tile) {
       __syncthreads();  // the last tile has been read
       load_tile<max_D>(q, at.q, b, h, D, t0, T_);
       load_tile<max_D>(dout, a.dout, b, h, D, t0, T_);
       __syncthreads();
       for (int query = lane; query < attention_tile; query += attention_lanes) {
-        const int64_t t = t0 + query;
+        const int t = t0 + query;
         float weight = 0, slope_of_score = 0;
         if (t < T_ && s < at.visible(b, t)) {
-          const size_t at_row = static_cast<size_t>((b * at.shape.heads + h) * T_ + t);
+          const size_t at_row = at.index(b, h, t);
           const float product = dot(q + query * pitch, k + row * pitch, D);
           weight = a.weight(product, slope, t, s, a.lse.read(at_row));
           slope_of_score =
@@ -135,7 +127,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 #pragma unroll
   for (int i = 0; i < max_D / attention_lanes; ++i)
     if (const int d = lane + i * attention_lanes; d < D) {
-      if (dk.data) dk.write(b, s, kv_head * D + d, static_cast<float>(at.shape.scale) * sum_k[i]);
+      if (dk.data) dk.write(b, s, kv_head * D + d, at.scale * sum_k[i]);
       if (dv.data) dv.write(b, s, kv_head * D + d, sum_v[i]);
     }
 }
@@ -154,8 +146,9 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
     const Backward<T> a{Attention<T>(q, k, v, lengths, shape), HeadRows<T>(out, T_, channels),
                         HeadRows<T>(dout, T_, channels), lse, tapeformer::cuda::out<float>(delta)};
     if (rows)
-      launch<attention_delta_kernel<T>>(blocks_for(32 * rows, attention_threads), attention_threads,
-                                        0, stream(), a);
+      launch<attention_delta_kernel<T>>(
+          static_cast<unsigned>(B * shape.heads * blocks_for(T_, delta_rows)), attention_threads, 0,
+          stream(), a);
     if (serves_tensor_cores(q, k, v, shape) && lies_in_pieces({dout}) && lse.dtype() == DType::f32)
       return attention_backward_mma(q, k, v, lengths, shape, lse, delta, dout, dq, dk, dv);
     dispatch_head_size(D, [&](auto size) {

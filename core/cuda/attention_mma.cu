@@ -52,22 +52,17 @@ template <int D, class T>
 __global__ void __launch_bounds__(mma_threads)
     attention_forward_mma_kernel(Attention<T> a, T* out, Out lse) {
   DYN_SHARED(T, tiles);
-  const int64_t T_ = a.shape.queries, H = a.shape.heads;
-  const int64_t parts = (T_ + mma_rows - 1) / mma_rows;
-  // The last queries, which see the most keys, begin first.
-  const int64_t first = (parts - 1 - blockIdx.x % parts) * mma_rows;
-  const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
-  const int64_t kv_head = h / (H / a.shape.kv_heads);
-  const LanePlace at;
-  const int64_t keys = a.keys(b);
-  const int64_t end = a.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
+  const int T_ = a.queries, H = a.heads;
+  const HeadPart part(T_, mma_rows, H, true);  // the last queries see the most keys
+  const int b = part.b, h = part.h, first = part.first, kv_head = h / a.group();
+  const int keys = a.keys_of(b), end = a.visible_to_rows(b, first, mma_rows);
   const float scale = exponent_scale(a), slope = score_slope(a, h);
 
   start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
-  const auto start_keys = [&](int64_t s0) {
+  const auto start_keys = [&](int s0) {
     T* tile = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
-    start_tile<D, columns>(tile, a.k, b, kv_head, s0, a.shape.keys);
-    start_tile<D, columns>(tile + tile_elements<D>, a.v, b, kv_head, s0, a.shape.keys);
+    start_tile<D, columns>(tile, a.k, b, kv_head, s0, a.keys);
+    start_tile<D, columns>(tile + tile_elements<D>, a.v, b, kv_head, s0, a.keys);
     end_group_of_copies();
   };
   end_group_of_copies();
@@ -76,7 +71,7 @@ __global__ void __launch_bounds__(mma_threads)
   __syncthreads();
   const WarpRows<D, T> q(tiles + 2 * tile_elements<D>);
   OnlineSoftmax<D> softmax;
-  for (int64_t s0 = 0; s0 < end; s0 += columns) {
+  for (int s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
     __syncthreads();  // this tile is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
@@ -88,20 +83,21 @@ __global__ void __launch_bounds__(mma_threads)
     add_weighted_rows<D>(softmax.o, score, k + tile_elements<D>);
   }
 
+  const LanePlace at;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = lanes_sum(softmax.sum[r]);
-    const int64_t t = first + at.row + 8 * r;
+    const int t = first + at.row + 8 * r;
     if (t >= T_) continue;
     const bool sees_any = a.visible(b, t) > 0;
     const float inverse = sees_any ? 1 / sum : 0;
-    T* to = out + (b * T_ + t) * H * D + h * D;
+    T* to = out + ((int64_t{b} * T_ + t) * H + h) * D;
 #pragma unroll
     for (int j = 0; j < D / 8; ++j)
       for (int e = 0; e < 2; ++e)
         to[at.column_of(j, e)] = from_float<T>(softmax.o[j][2 * r + e] * inverse);
     if (lse.data && at.column == 0)
-      lse.write(static_cast<size_t>((b * H + h) * T_ + t),
+      lse.write(a.index(b, h, t),
                 sees_any ? (scale * softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY);
   }
 }

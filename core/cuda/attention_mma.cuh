@@ -23,12 +23,11 @@ inline constexpr int mma_pitch = D + 8;
 
 /// Starts copying rows [first, first + count) of a head to a tile; rows from `rows` on become zero.
 template <int D, int count, class T>
-__device__ void start_tile(T* tile, const HeadRows<T>& heads, int64_t b, int64_t h, int64_t first,
-                           int64_t rows) {
+__device__ void start_tile(T* tile, const HeadRows<T>& heads, int b, int h, int first, int rows) {
   constexpr int pieces = D / 8;               // of 16 bytes, in a row
   constexpr int step = mma_threads / pieces;  // rows at a time
   const int row = threadIdx.x / pieces, d = threadIdx.x % pieces * 8;
-  const int left = static_cast<int>(rows - first < count ? rows - first : count) - row;
+  const int left = rows - first - row;
   const T* from = heads.row(b, first + row, h, D) + d;
   tile += row * mma_pitch<D> + d;
 #pragma unroll
@@ -138,23 +137,23 @@ struct LanePlace {
 // exp2(exponent_scale score) = exp(scale q k + bias). The base 2 is the GPU's.
 template <class T>
 __device__ float exponent_scale(const Attention<T>& a) {
-  return static_cast<float>(a.shape.scale) * log2_of_e;
+  return a.scale * log2_of_e;
 }
 template <class T>
-__device__ float score_slope(const Attention<T>& a, int64_t h) {
-  return a.slope(h) / static_cast<float>(a.shape.scale);
+__device__ float score_slope(const Attention<T>& a, int h) {
+  return a.slope(h) / a.scale;
 }
 
 /// Products of queries from t0 on and keys from s0 on, in rows and columns or, `transposed`, in
 /// columns and rows, become scores: less slope times distance, and -inf where a query does not see a
 /// key. The entry has `keys` of them.
 template <bool transposed, class T, int n>
-__device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float slope, int64_t keys,
-                          int64_t t0, int64_t s0) {
+__device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float slope, int keys,
+                          int t0, int s0) {
   const LanePlace at;
   const auto query = [&](int j, int e) { return transposed ? at.column_of(j, e) : at.row_of(e); };
   const auto key = [&](int j, int e) { return transposed ? at.row_of(e) : at.column_of(j, e); };
-  const auto ahead = static_cast<int>(t0 + a.shape.keys - a.shape.queries - s0);
+  const int ahead = t0 + a.keys - a.queries - s0;
   if (slope != 0) {
     const int first = query(0, 0) - key(0, 0);
     const auto distance = static_cast<float>(ahead + first);
@@ -164,9 +163,9 @@ __device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float s
       for (int e = 0; e < 4; ++e)
         product[j][e] -= slope * (distance + (query(j, e) - key(j, e) - first));
   }
-  const auto left = static_cast<int>(keys - s0);
-  const int diagonal = a.shape.causal ? ahead : left;  // the last key that query t0 may see
-  const auto seen = [&](int j, int e) {                // how many keys from s0 on
+  const int left = keys - s0,
+            diagonal = a.causal ? ahead : left;  // the last key that query t0 may see
+  const auto seen = [&](int j, int e) {          // how many keys from s0 on
     const int causal = query(j, e) + diagonal + 1;
     return causal < left ? causal : left;
   };

@@ -27,12 +27,12 @@ template <int D, class T>
 constexpr size_t tile_bytes = (2 * own_elements<D> + 2 * stage_elements<D>)*sizeof(T);
 
 template <int D, class T>
-__device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], float factor,
-                          int64_t b, int64_t first, int64_t rows, int64_t h) {
+__device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], float factor, int b,
+                          int first, int rows, int h) {
   const LanePlace at;
 #pragma unroll
   for (int e = 0; e < 4; ++e)
-    if (const int64_t row = first + at.row_of(e); row < rows)
+    if (const int row = first + at.row_of(e); row < rows)
       for (int j = 0; j < D / 8; ++j)
         to.write(b, row, h * D + at.column_of(j, e), factor * sum[j][e]);
 }
@@ -44,27 +44,24 @@ __global__ void __launch_bounds__(mma_threads)
   DYN_SHARED(T, q_tile);
   T *dout_tile = q_tile + own_elements<D>, *stages = dout_tile + own_elements<D>;
   const Attention<T>& call = a.attention;
-  const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
-  const int64_t parts = (T_ + mma_rows - 1) / mma_rows;
-  // The last queries, which see the most keys, begin first.
-  const int64_t first = (parts - 1 - blockIdx.x % parts) * mma_rows;
-  const int64_t h = blockIdx.x / parts % H, b = blockIdx.x / parts / H;
-  const int64_t kv_head = h / (H / call.shape.kv_heads);
-  const LanePlace at;
-  const int64_t keys = call.keys(b);
+  const int T_ = call.queries, S = call.keys;
+  const HeadPart part(T_, mma_rows, call.heads, true);  // the last queries see the most keys
+  const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group();
+  const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, mma_rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
+  const LanePlace at;
   float lse[2], delta[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int64_t t = first + at.row + 8 * r, row = (b * H + h) * T_ + (t < T_ ? t : first);
+    const int t = first + at.row + 8 * r;
+    const size_t row = call.index(b, h, t < T_ ? t : first);
     lse[r] = base_2(a.lse[row]);
     delta[r] = a.delta[row];
   }
-  const int64_t end = call.visible(b, first + mma_rows < T_ ? first + mma_rows - 1 : T_ - 1);
 
   start_tile<D, mma_rows>(q_tile, call.q, b, h, first, T_);
   start_tile<D, mma_rows>(dout_tile, a.dout, b, h, first, T_);
-  const auto start_keys = [&](int64_t s0) {
+  const auto start_keys = [&](int s0) {
     T* k = stages + s0 / columns % 2 * stage_elements<D>;
     start_tile<D, columns>(k, call.k, b, kv_head, s0, S);
     start_tile<D, columns>(k + stage_elements<D> / 2, call.v, b, kv_head, s0, S);
@@ -75,7 +72,7 @@ __global__ void __launch_bounds__(mma_threads)
   __syncthreads();
   const WarpRows<D, T> q(q_tile), dout(dout_tile);
   float sum[D / 8][4] = {};
-  for (int64_t s0 = 0; s0 < end; s0 += columns) {
+  for (int s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
     __syncthreads();  // this stage is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
@@ -92,7 +89,7 @@ __global__ void __launch_bounds__(mma_threads)
         ds[j][e] = fast_exp2(scale * p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
     add_weighted_rows<D>(sum, ds, k);
   }
-  write_sum<D>(dq, sum, static_cast<float>(call.shape.scale), b, first, T_, h);
+  write_sum<D>(dq, sum, call.scale, b, first, T_, h);
 }
 
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it. p and
@@ -105,45 +102,40 @@ __global__ void __launch_bounds__(mma_threads)
   SHARED(float, delta, [2][columns]);
   T *v_tile = k_tile + own_elements<D>, *stages = v_tile + own_elements<D>;
   const Attention<T>& call = a.attention;
-  const int64_t T_ = call.shape.queries, S = call.shape.keys, H = call.shape.heads;
-  const int64_t parts = (S + mma_rows - 1) / mma_rows, kv_heads = call.shape.kv_heads;
-  const int64_t first = blockIdx.x % parts * mma_rows;
-  const int64_t kv_head = blockIdx.x / parts % kv_heads, b = blockIdx.x / parts / kv_heads;
-  const int64_t group = H / kv_heads, keys = call.keys(b);
+  const int T_ = call.queries, S = call.keys;
+  const HeadPart part(S, mma_rows, call.kv_heads);
+  const int b = part.b, kv_head = part.h, first = part.first;
+  const int keys = call.keys_of(b), begin = call.first_query(b, first, columns);
   const float scale = exponent_scale(call);
-  const LanePlace at;
-  // From the first query that sees a key of this tile on, all do.
-  int64_t begin = call.shape.causal ? first - (S - T_) : 0;
-  begin = begin < 0 ? 0 : begin / columns * columns;
-  if (T_ == 0 || call.visible(b, T_ - 1) <= first) begin = T_;  // none does
 
   start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
   start_tile<D, mma_rows>(v_tile, call.v, b, kv_head, first, S);
-  const auto start_queries = [&](int stage, int64_t h, int64_t t0) {
+  const auto start_queries = [&](int stage, int h, int t0) {
     T* q = stages + stage * stage_elements<D>;
     start_tile<D, columns>(q, call.q, b, h, t0, T_);
     start_tile<D, columns>(q + stage_elements<D> / 2, a.dout, b, h, t0, T_);
-    if (threadIdx.x < columns) {
-      const bool inside = t0 + threadIdx.x < T_;
-      const int64_t row = (b * H + h) * T_ + (inside ? t0 + threadIdx.x : 0);
-      start_copy<4>(&lse[stage][threadIdx.x], a.lse + row, inside);
-      start_copy<4>(&delta[stage][threadIdx.x], a.delta + row, inside);
+    if (const int column = threadIdx.x; column < columns) {
+      const bool inside = t0 + column < T_;
+      const size_t row = call.index(b, h, inside ? t0 + column : 0);
+      start_copy<4>(&lse[stage][column], a.lse + row, inside);
+      start_copy<4>(&delta[stage][column], a.delta + row, inside);
     }
   };
-  const int64_t first_head = kv_head * group, end_head = first_head + group;
+  const int first_head = kv_head * call.group(), end_head = first_head + call.group();
   if (begin < T_) start_queries(0, first_head, begin);
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
   const WarpRows<D, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
+  const LanePlace at;
   int stage = 0;
-  for (int64_t h = first_head; h < end_head; ++h) {
+  for (int h = first_head; h < end_head; ++h) {
     const float slope = score_slope(call, h);
-    for (int64_t t0 = begin; t0 < T_; t0 += columns, stage ^= 1) {
-      wait_for_copies<0>();
-      __syncthreads();                      // this stage is here, and the other one has been read
+    for (int t0 = begin; t0 < T_; t0 += columns, stage ^= 1) {
       const bool more = t0 + columns < T_;  // else the next head begins
+      wait_for_copies<0>();
+      __syncthreads();  // this stage is here, and the other one has been read
       if (more || h + 1 < end_head)
         start_queries(stage ^ 1, more ? h : h + 1, more ? t0 + columns : begin);
       end_group_of_copies();
@@ -167,7 +159,7 @@ __global__ void __launch_bounds__(mma_threads)
       add_weighted_rows<D>(sum_k, ds, q);
     }
   }
-  if (dk.data) write_sum<D>(dk, sum_k, static_cast<float>(call.shape.scale), b, first, S, kv_head);
+  if (dk.data) write_sum<D>(dk, sum_k, call.scale, b, first, S, kv_head);
   if (dv.data) write_sum<D>(dv, sum_v, 1, b, first, S, kv_head);
 }
 
