@@ -13,6 +13,7 @@ inline constexpr int attention_tile = 32, attention_lanes = 4;
 inline constexpr int attention_threads = attention_tile * attention_lanes;
 inline constexpr int attention_scores = attention_tile / attention_lanes;  // of a row, in one lane
 inline constexpr int score_pitch = attention_tile + 1;
+inline constexpr float log2_of_e = 1.4426950408889634f;
 
 /// Rows of heads inside a larger tensor, see Heads.
 template <class T>
@@ -113,6 +114,12 @@ struct Attention {
     const float first = static_cast<float>(h + 1), next = static_cast<float>(2 * (h - power) + 1);
     return h < power ? exp2f(-8 * first / power) : exp2f(-8 * next / (2 * power));
   }
+};
+
+/// What backward knows of a query before it meets the keys: lse with the base 2, and 0 where it sees
+/// none, so that exp2(-inf - lse) is 0; and delta = sum_D(dout out).
+struct alignas(8) QueryStatistics {
+  float lse, delta;
 };
 
 /// What a block works on: some of the rows of head h of entry b, `first` the first of them.

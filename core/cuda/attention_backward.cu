@@ -2,6 +2,7 @@
 // nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other
 // walks the queries for a tile of keys and sums dk and dv.
 #include "core/cuda/attention_mma.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -12,8 +13,8 @@ template <class T>
 struct Backward {
   Attention<T> attention;
   HeadRows<T> out, dout;
-  In lse;
-  float* delta;  // [B, H, T]
+  In lse;                       // [B, H, T]
+  QueryStatistics* statistics;  // [B, H, T]
 
   // p = exp(score - lse), and ds = p (dout v - delta), of query t and key s; t lies in range.
   __device__ float weight(float product, float slope, int t, int s, float lse) const {
@@ -21,20 +22,32 @@ struct Backward {
   }
 };
 
-constexpr int delta_rows = attention_threads / 32;  // of a block
+constexpr int delta_lanes = 8, delta_rows = attention_threads / delta_lanes;  // of a block
 
-// delta = sum_D(dout out), a warp for each query of each head.
-template <class T>
+// delta = sum_D(dout out), a few lanes for each query of each head, n channels at a time.
+template <class T, int n>
 __global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Backward<T> a) {
   const Attention<T>& at = a.attention;
   const auto [b, h, first] = HeadPart(at.queries, delta_rows, at.heads);
-  const int t = first + static_cast<int>(threadIdx.x) / 32, D = at.head_size;
-  if (t >= at.queries) return;  // a whole warp
+  const int row = threadIdx.x / delta_lanes, lane = threadIdx.x % delta_lanes, D = at.head_size;
+  const bool inside = first + row < at.queries;
+  const int t = inside ? first + row : first;  // all lanes take part in the sum
   const T *out = a.out.row(b, t, h, D), *dout = a.dout.row(b, t, h, D);
   float sum = 0;
-  for (int d = threadIdx.x % 32; d < D; d += 32) sum += to_float(out[d]) * to_float(dout[d]);
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) a.delta[at.index(b, h, t)] = sum;
+  for (int d = n * lane; d < D; d += n * delta_lanes) {
+    float x[n], y[n];
+    read(out + d, x);
+    read(dout + d, y);
+#pragma unroll
+    for (int i = 0; i < n; ++i) sum += x[i] * y[i];
+  }
+#pragma unroll
+  for (int lanes = delta_lanes / 2; lanes > 0; lanes /= 2)
+    sum += __shfl_xor_sync(whole_warp, sum, lanes);
+  if (!inside || lane > 0) return;
+  const size_t i = at.index(b, h, t);
+  const float lse = a.lse.read(i);
+  a.statistics[i] = {lse == -INFINITY ? 0 : lse * log2_of_e, sum};
 }
 
 // dq = scale ds k, for a tile of queries.
@@ -52,7 +65,7 @@ __global__ void __launch_bounds__(attention_threads)
   const int t = first + row, visible = t < T_ ? at.visible(b, t) : 0;
   const int end = at.visible_to_rows(b, first, attention_tile);
   const size_t at_row = at.index(b, h, t < T_ ? t : first);
-  const float slope = at.slope(h), lse = a.lse.read(at_row), delta = a.delta[at_row];
+  const float slope = at.slope(h), lse = a.lse.read(at_row), delta = a.statistics[at_row].delta;
   float sum[max_D / attention_lanes] = {};
   load_tile<max_D>(q, at.q, b, h, D, first, T_);
   load_tile<max_D>(dout, a.dout, b, h, D, first, T_);
@@ -113,7 +126,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
           const float product = dot(q + query * pitch, k + row * pitch, D);
           weight = a.weight(product, slope, t, s, a.lse.read(at_row));
           slope_of_score =
-              weight * (dot(dout + query * pitch, v + row * pitch, D) - a.delta[at_row]);
+              weight * (dot(dout + query * pitch, v + row * pitch, D) - a.statistics[at_row].delta);
         }
         p[row * score_pitch + query] = weight;
         ds[row * score_pitch + query] = slope_of_score;
@@ -138,25 +151,34 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
                         const AttentionShape& shape, const Tensor& out, const Tensor& lse,
                         const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv) {
   const int64_t B = shape.batch, T_ = shape.queries, S = shape.keys, D = shape.head_size;
-  const int64_t rows = B * shape.heads * T_;
-  const Tensor delta = Tensor::empty({rows}, DType::f32, Device::cuda);
+  const int64_t heads = B * shape.heads;
+  const Tensor statistics = Tensor::empty({heads * T_, 2}, DType::f32, Device::cuda);
   dispatch("attention", out.dtype(), [&](auto type) {
     using T = decltype(type);
     const int64_t channels = shape.heads * D;
     const Backward<T> a{Attention<T>(q, k, v, lengths, shape), HeadRows<T>(out, T_, channels),
-                        HeadRows<T>(dout, T_, channels), lse, tapeformer::cuda::out<float>(delta)};
-    if (rows)
-      launch<attention_delta_kernel<T>>(
-          static_cast<unsigned>(B * shape.heads * blocks_for(T_, delta_rows)), attention_threads, 0,
-          stream(), a);
-    if (serves_tensor_cores(q, k, v, shape) && lies_in_pieces({dout}) && lse.dtype() == DType::f32)
-      return attention_backward_mma(q, k, v, lengths, shape, lse, delta, dout, dq, dk, dv);
+                        HeadRows<T>(dout, T_, channels), lse,
+                        static_cast<QueryStatistics*>(statistics.raw())};
+    const auto start_delta = [&](auto n) {
+      launch<attention_delta_kernel<T, decltype(n)::value>>(
+          static_cast<unsigned>(heads * blocks_for(T_, delta_rows)), attention_threads, 0, stream(),
+          a);
+    };
+    constexpr int pack = pack_of<T>;
+    if (heads * T_ > 0) {
+      if (D % pack == 0 && packed({out.raw(), dout.raw()}))
+        start_delta(std::integral_constant<int, pack>{});
+      else
+        start_delta(std::integral_constant<int, 1>{});
+    }
+    if (serves_tensor_cores(q, k, v, shape) && lies_in_pieces({dout}))
+      return attention_backward_mma(q, k, v, lengths, shape, statistics, dout, dq, dk, dv);
     dispatch_head_size(D, [&](auto size) {
       constexpr int max_D = decltype(size)::value;
-      if (dq && rows)
+      if (dq && heads * T_ > 0)
         launch<attention_backward_q_kernel<max_D, T>>(
-            static_cast<unsigned>(B * shape.heads * blocks_for(T_, attention_tile)),
-            attention_threads, attention_shared(max_D, 4, 1), stream(), a, HeadOut<T>(dq));
+            static_cast<unsigned>(heads * blocks_for(T_, attention_tile)), attention_threads,
+            attention_shared(max_D, 4, 1), stream(), a, HeadOut<T>(dq));
       if ((dk || dv) && B * S > 0)
         launch<attention_backward_kv_kernel<max_D, T>>(
             static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, attention_tile)),

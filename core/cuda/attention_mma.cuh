@@ -12,7 +12,6 @@
 namespace tapeformer::cuda {
 
 inline constexpr int mma_rows = 64, mma_threads = 128;
-inline constexpr float log2_of_e = 1.4426950408889634f;
 
 // ---------------------------------------------------------------- tiles of rows
 
@@ -205,14 +204,13 @@ void dispatch_tensor_cores(DType dtype, int64_t D, F&& f) {
   with_size(f16{});
 }
 
-/// As kernels::attention_forward and, with delta [B, H, T] = sum_D(dout out), attention_backward,
-/// for what serves_tensor_cores.
+/// As kernels::attention_forward and, with `statistics` [B, H, T] of QueryStatistics,
+/// attention_backward, for what serves_tensor_cores.
 void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                            const kernels::AttentionShape& shape, const Tensor& out,
                            const Tensor& lse);
 void attention_backward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
-                            const kernels::AttentionShape& shape, const Tensor& lse,
-                            const Tensor& delta, const Tensor& dout, const Heads& dq,
-                            const Heads& dk, const Heads& dv);
+                            const kernels::AttentionShape& shape, const Tensor& statistics,
+                            const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv);
 
 }  // namespace tapeformer::cuda

@@ -11,12 +11,8 @@ template <class T>
 struct MmaBackward {
   Attention<T> attention;
   HeadRows<T> dout;
-  const float *lse, *delta;  // [B, H, T]
+  const QueryStatistics* statistics;  // [B, H, T]
 };
-
-// lse with the base 2. A query that sees no key has none; its scores are -inf, and
-// exp2(score - lse) must be 0.
-__device__ float base_2(float lse) { return lse == -INFINITY ? 0 : lse * log2_of_e; }
 
 // Dynamic shared memory: two tiles that stay, two stages of two tiles that come along.
 template <int D>
@@ -50,13 +46,11 @@ __global__ void __launch_bounds__(mma_threads)
   const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, mma_rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
   const LanePlace at;
-  float lse[2], delta[2];
+  QueryStatistics of_row[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int t = first + at.row + 8 * r;
-    const size_t row = call.index(b, h, t < T_ ? t : first);
-    lse[r] = base_2(a.lse[row]);
-    delta[r] = a.delta[row];
+    of_row[r] = a.statistics[call.index(b, h, t < T_ ? t : first)];
   }
 
   start_tile<D, mma_rows>(q_tile, call.q, b, h, first, T_);
@@ -86,7 +80,8 @@ __global__ void __launch_bounds__(mma_threads)
     for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        ds[j][e] = fast_exp2(scale * p[j][e] - lse[e / 2]) * (ds[j][e] - delta[e / 2]);
+        ds[j][e] =
+            fast_exp2(scale * p[j][e] - of_row[e / 2].lse) * (ds[j][e] - of_row[e / 2].delta);
     add_weighted_rows<D>(sum, ds, k);
   }
   write_sum<D>(dq, sum, call.scale, b, first, T_, h);
@@ -116,9 +111,9 @@ __global__ void __launch_bounds__(mma_threads)
     start_tile<D, columns>(q + stage_elements<D> / 2, a.dout, b, h, t0, T_);
     if (const int column = threadIdx.x; column < columns) {
       const bool inside = t0 + column < T_;
-      const size_t row = call.index(b, h, inside ? t0 + column : 0);
-      start_copy<4>(&lse[stage][column], a.lse + row, inside);
-      start_copy<4>(&delta[stage][column], a.delta + row, inside);
+      const QueryStatistics* from = a.statistics + call.index(b, h, t0 + column);
+      start_copy<4>(&lse[stage][column], &from->lse, inside);
+      start_copy<4>(&delta[stage][column], &from->delta, inside);
     }
   };
   const int first_head = kv_head * call.group(), end_head = first_head + call.group();
@@ -142,13 +137,13 @@ __global__ void __launch_bounds__(mma_threads)
       const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
       float p[columns / 8][4], ds[columns / 8][4];
       k.multiply(p, q);
-      // Queries past the end add nothing: their rows and deltas are zeros.
+      // Queries past the end add nothing: their rows and statistics are zeros.
       to_scores<true>(p, call, slope, keys, t0, first);
 #pragma unroll
       for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          p[j][e] = fast_exp2(scale * p[j][e] - base_2(lse[stage][at.column_of(j, e)]));
+          p[j][e] = fast_exp2(scale * p[j][e] - lse[stage][at.column_of(j, e)]);
       add_weighted_rows<D>(sum_v, p, dout);
       v.multiply(ds, dout);
 #pragma unroll
@@ -166,16 +161,15 @@ __global__ void __launch_bounds__(mma_threads)
 }  // namespace
 
 void attention_backward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
-                            const kernels::AttentionShape& shape, const Tensor& lse,
-                            const Tensor& delta, const Tensor& dout, const Heads& dq,
-                            const Heads& dk, const Heads& dv) {
+                            const kernels::AttentionShape& shape, const Tensor& statistics,
+                            const Tensor& dout, const Heads& dq, const Heads& dk, const Heads& dv) {
   const int64_t B = shape.batch, T_ = shape.queries, S = shape.keys;
   dispatch_tensor_cores(dout.dtype(), shape.head_size, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int D = decltype(size)::value;
     const MmaBackward<T> a{Attention<T>(q, k, v, lengths, shape),
-                           HeadRows<T>(dout, T_, shape.heads * D), in<float>(lse),
-                           in<float>(delta)};
+                           HeadRows<T>(dout, T_, shape.heads * D),
+                           static_cast<const QueryStatistics*>(statistics.raw())};
     if (dq && B * T_ > 0)
       launch<attention_backward_q_mma_kernel<D, T>>(
           static_cast<unsigned>(B * shape.heads * blocks_for(T_, mma_rows)), mma_threads,
