@@ -5,7 +5,7 @@
 // sums need no more than two shuffles, and what the four exchange stays in their warp.
 #pragma once
 
-#include "core/cuda/device.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::cuda {
 
@@ -47,6 +47,13 @@ struct HeadOut {
   __device__ void write(int64_t b, int64_t row, int64_t at, float value) const {
     T* to = data + b * batch_stride + row * row_stride + at;
     *to = from_float<T>(accumulate ? to_float(*to) + value : value);
+  }
+  /// Two neighbours at once, the first of them at an even place.
+  __device__ void write_pair(int64_t b, int64_t row, int64_t at, const float (&pair)[2]) const {
+    T* to = data + b * batch_stride + row * row_stride + at;
+    float sum[2] = {};
+    if (accumulate) read(to, sum);
+    cuda::write(to, {sum[0] + pair[0], sum[1] + pair[1]});
   }
 };
 

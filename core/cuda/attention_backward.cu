@@ -2,7 +2,6 @@
 // nothing is added atomically: one walks the keys for a tile of queries and sums dq, the other
 // walks the queries for a tile of keys and sums dk and dv.
 #include "core/cuda/attention_mma.cuh"
-#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -171,7 +170,7 @@ void attention_backward(const Heads& q, const Heads& k, const Heads& v, const Te
       else
         start_delta(std::integral_constant<int, 1>{});
     }
-    if (serves_tensor_cores(q, k, v, shape) && lies_in_pieces({dout}))
+    if (serves_tensor_cores(shape, {q, k, v, {dout}, dq, dk, dv}))
       return attention_backward_mma(q, k, v, lengths, shape, statistics, dout, dq, dk, dv);
     dispatch_head_size(D, [&](auto size) {
       constexpr int max_D = decltype(size)::value;

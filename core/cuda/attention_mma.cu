@@ -50,7 +50,7 @@ constexpr int tile_elements = columns* mma_pitch<D>;
 
 template <int D, class T>
 __global__ void __launch_bounds__(mma_threads)
-    attention_forward_mma_kernel(Attention<T> a, T* out, Out lse) {
+    attention_forward_mma_kernel(Attention<T> a, T* out, float* lse) {
   DYN_SHARED(T, tiles);
   const int T_ = a.queries, H = a.heads;
   const HeadPart part(T_, mma_rows, H, true);  // the last queries see the most keys
@@ -91,14 +91,14 @@ __global__ void __launch_bounds__(mma_threads)
     if (t >= T_) continue;
     const bool sees_any = a.visible(b, t) > 0;
     const float inverse = sees_any ? 1 / sum : 0;
+    const auto& o = softmax.o;
     T* to = out + ((int64_t{b} * T_ + t) * H + h) * D;
 #pragma unroll
     for (int j = 0; j < D / 8; ++j)
-      for (int e = 0; e < 2; ++e)
-        to[at.column_of(j, e)] = from_float<T>(softmax.o[j][2 * r + e] * inverse);
-    if (lse.data && at.column == 0)
-      lse.write(a.index(b, h, t),
-                sees_any ? (scale * softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY);
+      write(to + at.column_of(j, 0), {o[j][2 * r] * inverse, o[j][2 * r + 1] * inverse});
+    if (lse && at.column == 0)
+      lse[a.index(b, h, t)] =
+          sees_any ? (scale * softmax.largest[r] + log2f(sum)) / log2_of_e : -INFINITY;
   }
 }
 
@@ -114,7 +114,7 @@ void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const
     constexpr int D = decltype(size)::value;
     launch<attention_forward_mma_kernel<D, T>>(
         static_cast<unsigned>(blocks), mma_threads, 4 * tile_elements<D> * sizeof(T), stream(),
-        Attention<T>(q, k, v, lengths, shape), cuda::out<T>(out), lse.defined() ? Out(lse) : Out());
+        Attention<T>(q, k, v, lengths, shape), cuda::out<T>(out), cuda::out<float>(lse));
   });
 }
 

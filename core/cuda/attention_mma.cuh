@@ -178,18 +178,18 @@ __device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float s
 
 // ---------------------------------------------------------------- which calls
 
-/// Whether the rows lie as the copies of 16 bytes need them.
+/// Whether the rows lie as copies of 16 bytes need them; those that nobody asks for do.
 inline bool lies_in_pieces(const Heads& heads) {
-  const auto address = reinterpret_cast<uintptr_t>(heads.tensor.raw());
-  return address % 16 == 0 && heads.offset % 8 == 0 && heads.batch_stride % 8 == 0 &&
-         heads.row_stride % 8 == 0;
+  return !heads || (packed({heads.tensor.raw()}) && heads.offset % 8 == 0 &&
+                    heads.batch_stride % 8 == 0 && heads.row_stride % 8 == 0);
 }
-inline bool serves_tensor_cores(const Heads& q, const Heads& k, const Heads& v,
-                                const kernels::AttentionShape& shape) {
+/// Of a call that reads and writes `all` these.
+inline bool serves_tensor_cores(const kernels::AttentionShape& shape,
+                                std::initializer_list<Heads> all) {
   const int64_t D = shape.head_size;
   // By a scale that is not positive, a score of -inf would not become a weight of 0.
-  return is_16bit(q.tensor.dtype()) && (D == 32 || D == 64 || D == 128) && shape.scale > 0 &&
-         lies_in_pieces(q) && lies_in_pieces(k) && lies_in_pieces(v);
+  return is_16bit(all.begin()->tensor.dtype()) && (D == 32 || D == 64 || D == 128) &&
+         shape.scale > 0 && std::all_of(all.begin(), all.end(), lies_in_pieces);
 }
 
 /// Calls f(T{}, integral_constant<int, D>{}).

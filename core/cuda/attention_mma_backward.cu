@@ -27,10 +27,12 @@ __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], fl
                           int first, int rows, int h) {
   const LanePlace at;
 #pragma unroll
-  for (int e = 0; e < 4; ++e)
+  for (int e = 0; e < 4; e += 2)
     if (const int row = first + at.row_of(e); row < rows)
+#pragma unroll
       for (int j = 0; j < D / 8; ++j)
-        to.write(b, row, h * D + at.column_of(j, e), factor * sum[j][e]);
+        to.write_pair(b, row, h * D + at.column_of(j, e),
+                      {factor * sum[j][e], factor * sum[j][e + 1]});
 }
 
 // dq = scale ds k, for a tile of queries.

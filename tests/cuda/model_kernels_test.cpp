@@ -84,6 +84,7 @@ struct AttentionCase {
   kernels::AttentionShape shape;
   Tensor lengths;
   int64_t gap = 0;       // numbers between the rows of q
+  int64_t dq_gap = 0;    // and of dq
   double roundings = 0;  // of weights on their way to a product, see Tolerance
 };
 
@@ -93,7 +94,7 @@ void check_attention(const AttentionCase& c) {
   const int64_t D = s.head_size, q_width = s.heads * D, kv_width = s.kv_heads * D;
   const Shape q_shape{s.batch, s.queries, q_width};
   const Shape q_with_gaps{s.batch, s.queries, q_width + c.gap},
-      kv_shape{s.batch, s.keys, 2 * kv_width};
+      dq_shape{s.batch, s.queries, q_width + c.dq_gap}, kv_shape{s.batch, s.keys, 2 * kv_width};
   const auto queries = [=](const Tensor& x, bool accumulate = false) {
     return Heads{x, 0, s.queries * x.dim(2), x.dim(2), accumulate};
   };
@@ -116,16 +117,17 @@ void check_attention(const AttentionCase& c) {
                    kernels::attention_forward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
                                               s, in[0].empty_like(q_shape), out[0].tensor);
                  });
-  check_kernel("attention_backward",
-               {q, kv, c.lengths, out, {lse, true}, random_tensor(q_shape, 3)}, {q_shape, kv_shape},
-               [&](const Inputs& in, const Outputs& out) {
-                 const bool adds = out[0].accumulate;
-                 kernels::attention_backward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2],
-                                             s, in[3], in[4], in[5], queries(out[0].tensor, adds),
-                                             keys(out[1].tensor, 0, adds),
-                                             keys(out[1].tensor, 1, adds));
-               },
-               {1e-3, c.roundings});
+  check_kernel(
+      "attention_backward", {q, kv, c.lengths, out, {lse, true}, random_tensor(q_shape, 3)},
+      {dq_shape, kv_shape},
+      [&](const Inputs& in, const Outputs& out) {
+        const bool adds = out[0].accumulate;
+        if (c.dq_gap && !adds) out[0].tensor.fill(0);  // gaps are compared, too
+        kernels::attention_backward(queries(in[0]), keys(in[1], 0), keys(in[1], 1), in[2], s, in[3],
+                                    in[4], in[5], queries(out[0].tensor, adds),
+                                    keys(out[1].tensor, 0, adds), keys(out[1].tensor, 1, adds));
+      },
+      {1e-3, c.roundings});
 }
 
 kernels::AttentionShape attention_shape(int64_t T, int64_t S, int64_t H, int64_t KV, int64_t D,
@@ -148,7 +150,7 @@ TEST_CASE("cuda_attention_and_its_gradients") {
 TEST_CASE("cuda_attention_on_tensor_cores") {
   const auto check = [](const kernels::AttentionShape& shape, const Tensor& lengths = {}) {
     INFO(shape.queries << " queries, " << shape.keys << " keys, heads of " << shape.head_size);
-    check_attention({shape, lengths, 0, 1});
+    check_attention({shape, lengths, 0, 0, 1});
   };
   check(attention_shape(33, 33, 3, 3, 32, true));
   check(attention_shape(70, 131, 2, 1, 32, false));
@@ -162,6 +164,7 @@ TEST_CASE("cuda_attention_on_tensor_cores") {
 
 TEST_CASE("cuda_attention_takes_rows_that_lie_odd") {
   check_attention({attention_shape(33, 40, 2, 2, 32, true), {}, 1});
+  check_attention({attention_shape(33, 40, 2, 2, 32, true), {}, 0, 1, 1});
 }
 
 TEST_CASE("cuda_attention_takes_a_negative_scale") {
