@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(attention_threads)
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *p = v + attention_tile * pitch;
   const auto [b, h, first] = HeadPart(T_, attention_tile, H);
-  const int kv_head = h / a.group();
+  const int kv_head = h / a.group;
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
   const int t = first + row, visible = a.visible(b, t);
   const int end = a.visible_to_rows(b, first, attention_tile);

@@ -63,6 +63,7 @@ struct Attention {
   HeadRows<T> q, k, v;
   const int32_t* lengths;
   int queries, keys, heads, kv_heads, head_size;
+  int group;  // of query heads that read the same keys and values
   bool causal, alibi;
   float scale;
 
@@ -77,12 +78,11 @@ struct Attention {
         heads(static_cast<int>(shape.heads)),
         kv_heads(static_cast<int>(shape.kv_heads)),
         head_size(static_cast<int>(shape.head_size)),
+        group(heads / kv_heads),
         causal(shape.causal),
         alibi(shape.alibi),
         scale(static_cast<float>(shape.scale)) {}
 
-  /// How many query heads read a head of keys and values.
-  __device__ int group() const { return heads / kv_heads; }
   /// Where what there is for each query of each head, [B, H, T], lies.
   __device__ size_t index(int b, int h, int t) const {
     return (static_cast<size_t>(b) * heads + h) * queries + t;

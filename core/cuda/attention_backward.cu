@@ -49,9 +49,12 @@ __global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Back
   a.statistics[i] = {lse == -INFINITY ? 0 : lse * log2_of_e, sum};
 }
 
+// Two blocks at a time are enough, so that the compiler spills no register to make room for more: in
+// the launch bounds of what follows.
+
 // dq = scale ds k, for a tile of queries.
 template <int max_D, class T>
-__global__ void __launch_bounds__(attention_threads)
+__global__ void __launch_bounds__(attention_threads, 2)
     attention_backward_q_kernel(Backward<T> a, HeadOut<T> dq) {
   DYN_SHARED(float, shared);
   const Attention<T>& at = a.attention;
@@ -59,7 +62,7 @@ __global__ void __launch_bounds__(attention_threads)
   float *q = shared, *k = q + attention_tile * pitch, *v = k + attention_tile * pitch,
         *dout = v + attention_tile * pitch, *ds = dout + attention_tile * pitch;
   const auto [b, h, first] = HeadPart(T_, attention_tile, at.heads);
-  const int kv_head = h / at.group();
+  const int kv_head = h / at.group;
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
   const int t = first + row, visible = t < T_ ? at.visible(b, t) : 0;
   const int end = at.visible_to_rows(b, first, attention_tile);
@@ -92,7 +95,6 @@ __global__ void __launch_bounds__(attention_threads)
       dq.write(b, t, h * D + d, at.scale * sum[i]);
 }
 
-// Two blocks at a time are enough, so that the compiler spills no register to make room for more.
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it.
 template <int max_D, class T>
 __global__ void __launch_bounds__(attention_threads, 2)
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
         *dout = q + attention_tile * pitch, *p = dout + attention_tile * pitch,
         *ds = p + attention_tile * score_pitch;
   const auto [b, kv_head, first] = HeadPart(S, attention_tile, at.kv_heads);
-  const int group = at.group(), begin = at.first_query(b, first, attention_tile);
+  const int group = at.group, begin = at.first_query(b, first, attention_tile);
   const int row = threadIdx.x / attention_lanes, lane = threadIdx.x % attention_lanes;
   const int s = first + row;
   float sum_k[max_D / attention_lanes] = {}, sum_v[max_D / attention_lanes] = {};

@@ -49,13 +49,14 @@ template <int D>
 constexpr int tile_elements = columns* mma_pitch<D>;
 
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_forward_mma_kernel(Attention<T> a, T* out, float* lse) {
   DYN_SHARED(T, tiles);
   const int T_ = a.queries, H = a.heads;
   const HeadPart part(T_, mma_rows, H, true);  // the last queries see the most keys
-  const int b = part.b, h = part.h, first = part.first, kv_head = h / a.group();
+  const int b = part.b, h = part.h, first = part.first, kv_head = h / a.group;
   const int keys = a.keys_of(b), end = a.visible_to_rows(b, first, mma_rows);
+  const int warp_end = a.visible_to_rows(b, first + warp_row(), warp_rows);
   const float scale = exponent_scale(a), slope = score_slope(a, h);
 
   start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(mma_threads)
     wait_for_copies<0>();
     __syncthreads();  // this tile is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
+    if (s0 >= warp_end) continue;  // this warp's queries see none of these keys
     const T* k = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
     float score[columns / 8][4];
     q.multiply(score, k);

@@ -11,7 +11,14 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int mma_rows = 64, mma_threads = 128;
+inline constexpr int mma_threads = 128, warp_rows = 16, mma_rows = mma_threads / 32 * warp_rows;
+
+/// How many blocks have to share a multiprocessor, and so its registers.
+template <int D>
+inline constexpr int mma_blocks = D == 128 ? 2 : 3;
+
+/// The first of a warp's rows.
+__device__ inline int warp_row() { return threadIdx.x / 32 * warp_rows; }
 
 // ---------------------------------------------------------------- tiles of rows
 
@@ -77,7 +84,7 @@ __device__ void add_product(float (&c)[n][4], const uint32_t (&a)[4], const T* t
 template <int D, class T, bool in_registers = true>
 class WarpRows {
  public:
-  __device__ explicit WarpRows(const T* tile) : rows_(tile + threadIdx.x / 32 * 16 * mma_pitch<D>) {
+  __device__ explicit WarpRows(const T* tile) : rows_(tile + warp_row() * mma_pitch<D>) {
     if constexpr (in_registers)
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) load_square<D>(registers_[d], rows_ + 16 * d);
@@ -123,8 +130,7 @@ __device__ void add_weighted_rows(float (&c)[D / 8][4], const float (&weights)[n
 /// Which rows and columns of a sum a lane holds.
 struct LanePlace {
   int row, column;  // row and row + 8; in every 8 columns this one and the next
-  __device__ LanePlace()
-      : row(threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
+  __device__ LanePlace() : row(warp_row() + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
   /// Of element e of a lane's c[j].
   __device__ int row_of(int e) const { return row + e / 2 * 8; }
   __device__ int column_of(int j, int e) const { return 8 * j + column + e % 2; }

@@ -37,15 +37,16 @@ __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], fl
 
 // dq = scale ds k, for a tile of queries.
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_backward_q_mma_kernel(MmaBackward<T> a, HeadOut<T> dq) {
   DYN_SHARED(T, q_tile);
   T *dout_tile = q_tile + own_elements<D>, *stages = dout_tile + own_elements<D>;
   const Attention<T>& call = a.attention;
   const int T_ = call.queries, S = call.keys;
   const HeadPart part(T_, mma_rows, call.heads, true);  // the last queries see the most keys
-  const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group();
+  const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group;
   const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, mma_rows);
+  const int warp_end = call.visible_to_rows(b, first + warp_row(), warp_rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
   const LanePlace at;
   QueryStatistics of_row[2];
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(mma_threads)
     __syncthreads();  // this stage is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
     end_group_of_copies();
+    if (s0 >= warp_end) continue;  // this warp's queries see none of these keys
     const T* k = stages + s0 / columns % 2 * stage_elements<D>;
     float p[columns / 8][4], ds[columns / 8][4];
     q.multiply(p, k);
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(mma_threads)
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it. p and
 // ds are computed as their transposes, so that their rows are keys.
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads)
+__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     attention_backward_kv_mma_kernel(MmaBackward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
   DYN_SHARED(T, k_tile);
   SHARED(float, lse, [2][columns]);
@@ -103,6 +105,7 @@ __global__ void __launch_bounds__(mma_threads)
   const HeadPart part(S, mma_rows, call.kv_heads);
   const int b = part.b, kv_head = part.h, first = part.first;
   const int keys = call.keys_of(b), begin = call.first_query(b, first, columns);
+  const int warp_begin = call.first_query(b, first + warp_row(), columns);
   const float scale = exponent_scale(call);
 
   start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
@@ -118,42 +121,48 @@ __global__ void __launch_bounds__(mma_threads)
       start_copy<4>(&delta[stage][column], &from->delta, inside);
     }
   };
-  const int first_head = kv_head * call.group(), end_head = first_head + call.group();
-  if (begin < T_) start_queries(0, first_head, begin);
+  if (begin < T_) start_queries(0, kv_head * call.group, begin);
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
   const WarpRows<D, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
   const LanePlace at;
+  // Wider p and ds would take registers that mma_blocks leaves no room for.
+  constexpr int width = D == 64 ? 16 : columns;
   int stage = 0;
-  for (int h = first_head; h < end_head; ++h) {
+  for (int h = kv_head * call.group; h < (kv_head + 1) * call.group; ++h) {
     const float slope = score_slope(call, h);
     for (int t0 = begin; t0 < T_; t0 += columns, stage ^= 1) {
       const bool more = t0 + columns < T_;  // else the next head begins
       wait_for_copies<0>();
       __syncthreads();  // this stage is here, and the other one has been read
-      if (more || h + 1 < end_head)
+      if (more || h + 1 < (kv_head + 1) * call.group)
         start_queries(stage ^ 1, more ? h : h + 1, more ? t0 + columns : begin);
       end_group_of_copies();
-      const T *q = stages + stage * stage_elements<D>, *dout = q + stage_elements<D> / 2;
-      float p[columns / 8][4], ds[columns / 8][4];
-      k.multiply(p, q);
-      // Queries past the end add nothing: their rows and statistics are zeros.
-      to_scores<true>(p, call, slope, keys, t0, first);
+      if (t0 < warp_begin) continue;  // none of these queries sees this warp's keys
 #pragma unroll
-      for (int j = 0; j < columns / 8; ++j)
+      for (int c = 0; c < columns; c += width) {
+        const T* q = stages + stage * stage_elements<D> + c * mma_pitch<D>;
+        const T* dout = q + stage_elements<D> / 2;
+        float p[width / 8][4], ds[width / 8][4];
+        k.multiply(p, q);
+        // Queries past the end add nothing: their rows and statistics are zeros.
+        to_scores<true>(p, call, slope, keys, t0 + c, first);
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          p[j][e] = fast_exp2(scale * p[j][e] - lse[stage][at.column_of(j, e)]);
-      add_weighted_rows<D>(sum_v, p, dout);
-      v.multiply(ds, dout);
+        for (int j = 0; j < width / 8; ++j)
 #pragma unroll
-      for (int j = 0; j < columns / 8; ++j)
+          for (int e = 0; e < 4; ++e)
+            p[j][e] = fast_exp2(scale * p[j][e] - lse[stage][c + at.column_of(j, e)]);
+        add_weighted_rows<D>(sum_v, p, dout);
+        v.multiply(ds, dout);
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][at.column_of(j, e)]);
-      add_weighted_rows<D>(sum_k, ds, q);
+        for (int j = 0; j < width / 8; ++j)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][c + at.column_of(j, e)]);
+        add_weighted_rows<D>(sum_k, ds, q);
+      }
     }
   }
   if (dk.data) write_sum<D>(dk, sum_k, call.scale, b, first, S, kv_head);
