@@ -1,5 +1,6 @@
-// Products, linear layers, attention, embedding, loss and optimizer steps on CUDA against the CPU
-// in double.
+// Products, linear layers, attention, embedding, loss and optimizer steps on CUDA against the CPU in
+// double.
+#include "emulation.h"
 #include "kernel_check.h"
 
 using namespace tapeformer;
@@ -158,8 +159,52 @@ TEST_CASE("cuda_attention_on_tensor_cores") {
   check(attention_shape(67, 100, 2, 1, 32, true, true), Tensor::from<int32_t>({100, 17}));
   check(attention_shape(65, 97, 1, 1, 64, true));
   check(attention_shape(5, 40, 2, 2, 64, false, true), Tensor::from<int32_t>({40, 0}));
+  check(attention_shape(131, 150, 2, 1, 64, true, true), Tensor::from<int32_t>({150, 100}));
   check(attention_shape(34, 66, 2, 1, 128, true));
+  check(attention_shape(67, 40, 1, 1, 128, false, true), Tensor::from<int32_t>({0, 35}));
   check(attention_shape(1, 1, 1, 1, 64, true));
+}
+
+namespace {
+
+std::vector<float> as_floats(const Tensor& x) {
+  const Tensor wide = Tensor::empty(x.shape(), DType::f32);
+  wide.copy_from(x.to(Device::cpu));
+  return wide.to_vector<float>();
+}
+
+}  // namespace
+
+TEST_CASE("cuda_attention_on_tensor_cores_is_the_same_in_every_order_of_threads") {
+  using cuda_emulator::Order;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const int64_t D : {32, 64, 128}) {
+      INFO(dtype << ", heads of " << D);
+      const kernels::AttentionShape s = attention_shape(20, 70, 2, 1, D, false, true);
+      const auto random = [&](int64_t rows, int64_t width, uint64_t seed) {
+        const Tensor x = Tensor::empty({s.batch, rows, width}, dtype);
+        x.copy_from(random_tensor(x.shape(), seed));
+        return x.to(Device::cuda);
+      };
+      const Tensor q = random(s.queries, 2 * D, 1), k = random(s.keys, D, 2),
+                   v = random(s.keys, D, 3), dout = random(s.queries, 2 * D, 4);
+      const auto heads = [](const Tensor& x) { return Heads{x, 0, x.dim(1) * x.dim(2), x.dim(2)}; };
+      std::vector<std::vector<float>> first;
+      for (const Order order : {Order::forward, Order::reverse, Order::random}) {
+        cuda_emulator::set_order(order, 5);
+        const Tensor out = q.empty_like(q.shape()), dq = q.empty_like(q.shape()),
+                     dk = k.empty_like(k.shape()), dv = v.empty_like(v.shape());
+        const Tensor lse = Tensor::empty({s.batch, s.heads, s.queries}, DType::f32, Device::cuda);
+        kernels::attention_forward(heads(q), heads(k), heads(v), none, s, out, lse);
+        kernels::attention_backward(heads(q), heads(k), heads(v), none, s, out, lse, dout,
+                                    heads(dq), heads(dk), heads(dv));
+        std::vector<std::vector<float>> got;
+        for (const Tensor& x : {out, lse, dq, dk, dv}) got.push_back(as_floats(x));
+        if (first.empty()) first = got;
+        CHECK(got == first);
+      }
+      cuda_emulator::set_order(Order::forward);
+    }
 }
 
 TEST_CASE("cuda_attention_takes_rows_that_lie_odd") {
