@@ -7,17 +7,27 @@ namespace {
 
 constexpr int columns = 64;  // keys in a tile
 
-// The two rows of 16 queries that a lane holds, on their way through the keys.
+// Keys and values are loaded for all of a warp's queries at once, so there are as many as registers
+// allow that two blocks share.
+template <int D>
+constexpr int warp_rows = D == 128 ? 16 : 32;
+
+// The rows of a warp's queries that a lane holds, on their way through the keys.
 template <int D>
 struct OnlineSoftmax {
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // a lane's part of the row's sum
-  float o[D / 8][4] = {};
+  static constexpr int rows = warp_rows<D> / 8;
+  float largest[rows], sum[rows] = {};  // a lane's part of the row's sum
+  float o[D / 8][2 * rows] = {};
 
+  __device__ OnlineSoftmax() {
+#pragma unroll
+    for (float& x : largest) x = -INFINITY;
+  }
   // Scores become weights exp2(scale (score - largest)); what was summed before is corrected.
   template <int n>
-  __device__ void to_weights(float (&score)[n][4], float scale) {
+  __device__ void to_weights(float (&score)[n][2 * rows], float scale) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < rows; ++r) {
       float larger = largest[r];
 #pragma unroll
       for (int j = 0; j < n; ++j)
@@ -44,22 +54,23 @@ struct OnlineSoftmax {
 };
 
 // Two tiles of keys and two of values: one pair is read, the other one filled. Before the first
-// keys come, the queries pass through the second pair.
+// keys come, the queries pass through the second pair, which has room for them.
 template <int D>
 constexpr int tile_elements = columns* mma_pitch<D>;
 
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
+__global__ void __launch_bounds__(mma_threads, 2)
     attention_forward_mma_kernel(Attention<T> a, T* out, float* lse) {
   DYN_SHARED(T, tiles);
+  constexpr int rows = warp_rows<D>, all_rows = mma_warps * rows;
   const int T_ = a.queries, H = a.heads;
-  const HeadPart part(T_, mma_rows, H, true);  // the last queries see the most keys
+  const HeadPart part(T_, all_rows, H, true);  // the last queries see the most keys
   const int b = part.b, h = part.h, first = part.first, kv_head = h / a.group;
-  const int keys = a.keys_of(b), end = a.visible_to_rows(b, first, mma_rows);
-  const int warp_end = a.visible_to_rows(b, first + warp_row(), warp_rows);
+  const int keys = a.keys_of(b), end = a.visible_to_rows(b, first, all_rows);
+  const int warp_end = a.visible_to_rows(b, first + warp_row<rows>(), rows);
   const float scale = exponent_scale(a), slope = score_slope(a, h);
 
-  start_tile<D, mma_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
+  start_tile<D, all_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
   const auto start_keys = [&](int s0) {
     T* tile = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
     start_tile<D, columns>(tile, a.k, b, kv_head, s0, a.keys);
@@ -70,7 +81,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   if (end > 0) start_keys(0);
   wait_for_copies<0>();
   __syncthreads();
-  const WarpRows<D, T> q(tiles + 2 * tile_elements<D>);
+  const WarpRows<D, rows, T> q(tiles + 2 * tile_elements<D>);
   OnlineSoftmax<D> softmax;
   for (int s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
@@ -78,16 +89,16 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
     if (s0 + columns < end) start_keys(s0 + columns);
     if (s0 >= warp_end) continue;  // this warp's queries see none of these keys
     const T* k = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
-    float score[columns / 8][4];
+    float score[columns / 8][rows / 4];
     q.multiply(score, k);
     to_scores<false>(score, a, slope, keys, first, s0);
     softmax.to_weights(score, scale);
     add_weighted_rows<D>(softmax.o, score, k + tile_elements<D>);
   }
 
-  const LanePlace at;
+  const LanePlace<rows> at;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < rows / 8; ++r) {
     const float sum = lanes_sum(softmax.sum[r]);
     const int t = first + at.row + 8 * r;
     if (t >= T_) continue;
@@ -109,11 +120,12 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
 void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                            const kernels::AttentionShape& shape, const Tensor& out,
                            const Tensor& lse) {
-  const int64_t blocks = shape.batch * shape.heads * blocks_for(shape.queries, mma_rows);
-  if (blocks == 0) return;
+  if (shape.batch * shape.queries == 0) return;
   dispatch_tensor_cores(out.dtype(), shape.head_size, [&](auto type, auto size) {
     using T = decltype(type);
     constexpr int D = decltype(size)::value;
+    const int64_t blocks =
+        shape.batch * shape.heads * blocks_for(shape.queries, mma_warps * warp_rows<D>);
     launch<attention_forward_mma_kernel<D, T>>(
         static_cast<unsigned>(blocks), mma_threads, 4 * tile_elements<D> * sizeof(T), stream(),
         Attention<T>(q, k, v, lengths, shape), cuda::out<T>(out), cuda::out<float>(lse));

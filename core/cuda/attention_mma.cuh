@@ -1,9 +1,10 @@
 // What the attention kernels on tensor cores share. They take 16-bit rows and heads of 32, 64 or
 // 128 channels; the rest goes to the kernels of attention.cu and attention_backward.cu.
 //
-// A block of four warps owns 64 rows, each warp 16 of them, which stay with it: sums over what
-// meets these rows never leave the warp. Of a sum [16, n] of a warp a lane holds rows g and g + 8
-// and, in every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4 (see ptx.cuh).
+// A block of four warps owns 64 or 128 rows, each warp 16 or 32 of them, which stay with it: sums
+// over what meets these rows never leave the warp. Of a sum [rows, n] of a warp a lane holds rows g,
+// g + 8, ... and, in every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4: as numbers
+// c[column / 8][2 (row / 8) + column % 2], four for each product of ptx.cuh.
 #pragma once
 
 #include "core/cuda/attention.cuh"
@@ -11,14 +12,13 @@
 
 namespace tapeformer::cuda {
 
-inline constexpr int mma_threads = 128, warp_rows = 16, mma_rows = mma_threads / 32 * warp_rows;
-
-/// How many blocks have to share a multiprocessor, and so its registers.
-template <int D>
-inline constexpr int mma_blocks = D == 128 ? 2 : 3;
+inline constexpr int mma_threads = 128, mma_warps = mma_threads / 32;
 
 /// The first of a warp's rows.
-__device__ inline int warp_row() { return threadIdx.x / 32 * warp_rows; }
+template <int rows>
+__device__ int warp_row() {
+  return threadIdx.x / 32 * rows;
+}
 
 // ---------------------------------------------------------------- tiles of rows
 
@@ -51,9 +51,10 @@ __device__ void load_square(uint32_t (&square)[4], const T* corner) {
 
 // ---------------------------------------------------------------- products
 
-/// c [16, 8 n] += a [16, 16] t^T, where t [8 n, 16] are numbers of a tile.
-template <int D, class T, int n>
-__device__ void add_product_transposed(float (&c)[n][4], const uint32_t (&a)[4], const T* t) {
+/// c [16 m, 8 n] += a [16 m, 16] t^T, where t [8 n, 16] are numbers of a tile.
+template <int D, class T, int n, int m>
+__device__ void add_product_transposed(float (&c)[n][4 * m], const uint32_t (&a)[m][4],
+                                       const T* t) {
   // The matrices come row by row, other than in load_square: so the two of one b are neighbours,
   // which mma's registers have to be.
   const int lane = threadIdx.x % 32;
@@ -62,65 +63,80 @@ __device__ void add_product_transposed(float (&c)[n][4], const uint32_t (&a)[4],
   for (int j = 0; j < n / 2; ++j) {
     uint32_t b[4];
     ldmatrix_x4<false>(b, t + 16 * j * mma_pitch<D>);
-    mma_m16n8k16<T>(c[2 * j], a, b[0], b[1]);
-    mma_m16n8k16<T>(c[2 * j + 1], a, b[2], b[3]);
+#pragma unroll
+    for (int i = 0; i < m; ++i) {
+      mma_m16n8k16<T>(c[2 * j] + 4 * i, a[i], b[0], b[1]);
+      mma_m16n8k16<T>(c[2 * j + 1] + 4 * i, a[i], b[2], b[3]);
+    }
   }
 }
 
-/// c [16, 8 n] += a [16, 16] t, where t [16, 8 n] are numbers of a tile.
-template <int D, class T, int n>
-__device__ void add_product(float (&c)[n][4], const uint32_t (&a)[4], const T* t) {
+/// c [16 m, 8 n] += a [16 m, 16] t, where t [16, 8 n] are numbers of a tile.
+template <int D, class T, int n, int m>
+__device__ void add_product(float (&c)[n][4 * m], const uint32_t (&a)[m][4], const T* t) {
 #pragma unroll
   for (int j = 0; j < n / 2; ++j) {
     uint32_t b[4];
     load_square<D, true>(b, t + 16 * j);
-    mma_m16n8k16<T>(c[2 * j], a, b[0], b[1]);
-    mma_m16n8k16<T>(c[2 * j + 1], a, b[2], b[3]);
+#pragma unroll
+    for (int i = 0; i < m; ++i) {
+      mma_m16n8k16<T>(c[2 * j] + 4 * i, a[i], b[0], b[1]);
+      mma_m16n8k16<T>(c[2 * j + 1] + 4 * i, a[i], b[2], b[3]);
+    }
   }
 }
 
-/// The 16 rows of a tile that a warp multiplies in every step: in registers when these suffice for
+/// The rows of a tile that a warp multiplies in every step: in registers when these suffice for
 /// them, else in shared memory, from where they come anew each time.
-template <int D, class T, bool in_registers = true>
+template <int D, int rows, class T, bool in_registers = true>
 class WarpRows {
  public:
-  __device__ explicit WarpRows(const T* tile) : rows_(tile + warp_row() * mma_pitch<D>) {
+  __device__ explicit WarpRows(const T* tile) : rows_(tile + warp_row<rows>() * mma_pitch<D>) {
     if constexpr (in_registers)
 #pragma unroll
-      for (int d = 0; d < D / 16; ++d) load_square<D>(registers_[d], rows_ + 16 * d);
+      for (int d = 0; d < D / 16; ++d) load(registers_[d], d);
   }
-  /// c [16, 8 n] = these rows times y^T, over all channels, where y [8 n, D] are rows of a tile.
+  /// c [rows, 8 n] = these rows times y^T, over all channels, where y [8 n, D] are rows of a tile.
   template <int n>
-  __device__ void multiply(float (&c)[n][4], const T* y) const {
+  __device__ void multiply(float (&c)[n][rows / 4], const T* y) const {
 #pragma unroll
     for (int j = 0; j < n; ++j)
-      for (int e = 0; e < 4; ++e) c[j][e] = 0;
+      for (int e = 0; e < rows / 4; ++e) c[j][e] = 0;
 #pragma unroll
     for (int d = 0; d < D / 16; ++d) {
       if constexpr (in_registers) {
         add_product_transposed<D>(c, registers_[d], y + 16 * d);
       } else {
-        uint32_t a[4];
-        load_square<D>(a, rows_ + 16 * d);
+        uint32_t a[rows / 16][4];
+        load(a, d);
         add_product_transposed<D>(c, a, y + 16 * d);
       }
     }
   }
 
  private:
+  __device__ void load(uint32_t (&a)[rows / 16][4], int d) const {
+#pragma unroll
+    for (int i = 0; i < rows / 16; ++i)
+      load_square<D>(a[i], rows_ + 16 * i * mma_pitch<D> + 16 * d);
+  }
   const T* rows_;
-  uint32_t registers_[in_registers ? D / 16 : 1][4];
+  uint32_t registers_[in_registers ? D / 16 : 1][rows / 16][4];
 };
 
-/// c [16, D] += weights [16, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is that of
-/// an a of mma, so the weights stay in their lanes and are only rounded.
-template <int D, class T, int n>
-__device__ void add_weighted_rows(float (&c)[D / 8][4], const float (&weights)[n][4], const T* t) {
+/// c [rows, D] += weights [rows, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is that
+/// of an a of mma, so the weights stay in their lanes and are only rounded.
+template <int D, class T, int n, int numbers>
+__device__ void add_weighted_rows(float (&c)[D / 8][numbers], const float (&weights)[n][numbers],
+                                  const T* t) {
 #pragma unroll
   for (int j = 0; j < n / 2; ++j) {
-    const float(&left)[4] = weights[2 * j], (&right)[4] = weights[2 * j + 1];
-    const uint32_t a[4] = {pack<T>(left[0], left[1]), pack<T>(left[2], left[3]),
-                           pack<T>(right[0], right[1]), pack<T>(right[2], right[3])};
+    uint32_t a[numbers / 4][4];
+#pragma unroll
+    for (int e = 0; e < numbers; e += 2) {
+      a[e / 4][e / 2 % 2] = pack<T>(weights[2 * j][e], weights[2 * j][e + 1]);
+      a[e / 4][e / 2 % 2 + 2] = pack<T>(weights[2 * j + 1][e], weights[2 * j + 1][e + 1]);
+    }
     add_product<D>(c, a, t + 16 * j * mma_pitch<D>);
   }
 }
@@ -128,9 +144,11 @@ __device__ void add_weighted_rows(float (&c)[D / 8][4], const float (&weights)[n
 // ---------------------------------------------------------------- places
 
 /// Which rows and columns of a sum a lane holds.
+template <int rows>
 struct LanePlace {
-  int row, column;  // row and row + 8; in every 8 columns this one and the next
-  __device__ LanePlace() : row(warp_row() + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
+  int row, column;  // row, row + 8, ...; in every 8 columns this one and the next
+  __device__ LanePlace()
+      : row(warp_row<rows>() + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
   /// Of element e of a lane's c[j].
   __device__ int row_of(int e) const { return row + e / 2 * 8; }
   __device__ int column_of(int j, int e) const { return 8 * j + column + e % 2; }
@@ -152,10 +170,10 @@ __device__ float score_slope(const Attention<T>& a, int h) {
 /// Products of queries from t0 on and keys from s0 on, in rows and columns or, `transposed`, in
 /// columns and rows, become scores: less slope times distance, and -inf where a query does not see a
 /// key. The entry has `keys` of them.
-template <bool transposed, class T, int n>
-__device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float slope, int keys,
-                          int t0, int s0) {
-  const LanePlace at;
+template <bool transposed, class T, int n, int numbers>
+__device__ void to_scores(float (&product)[n][numbers], const Attention<T>& a, float slope,
+                          int keys, int t0, int s0) {
+  const LanePlace<4 * numbers> at;
   const auto query = [&](int j, int e) { return transposed ? at.column_of(j, e) : at.row_of(e); };
   const auto key = [&](int j, int e) { return transposed ? at.row_of(e) : at.column_of(j, e); };
   const int ahead = t0 + a.keys - a.queries - s0;
@@ -165,20 +183,20 @@ __device__ void to_scores(float (&product)[n][4], const Attention<T>& a, float s
 #pragma unroll
     for (int j = 0; j < n; ++j)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
+      for (int e = 0; e < numbers; ++e)
         product[j][e] -= slope * (distance + (query(j, e) - key(j, e) - first));
   }
-  const int left = keys - s0,
-            diagonal = a.causal ? ahead : left;  // the last key that query t0 may see
+  const int left = keys - s0;
+  const int diagonal = a.causal ? ahead : left;  // the last key that query t0 may see
   const auto seen = [&](int j, int e) {          // how many keys from s0 on
     const int causal = query(j, e) + diagonal + 1;
     return causal < left ? causal : left;
   };
-  if (key(n - 1, 3) < seen(0, 0)) return;  // the last key by the first query
+  if (key(n - 1, numbers - 1) < seen(0, 0)) return;  // the last key by the first query
 #pragma unroll
   for (int j = 0; j < n; ++j)
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
+    for (int e = 0; e < numbers; ++e)
       if (key(j, e) >= seen(j, e)) product[j][e] = -INFINITY;
 }
 

@@ -6,6 +6,7 @@ namespace tapeformer::cuda {
 namespace {
 
 constexpr int columns = 32;  // keys or queries that come along in a step
+constexpr int warp_rows = 16, mma_rows = mma_warps * warp_rows;
 
 template <class T>
 struct MmaBackward {
@@ -25,7 +26,7 @@ constexpr size_t tile_bytes = (2 * own_elements<D> + 2 * stage_elements<D>)*size
 template <int D, class T>
 __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], float factor, int b,
                           int first, int rows, int h) {
-  const LanePlace at;
+  const LanePlace<warp_rows> at;
 #pragma unroll
   for (int e = 0; e < 4; e += 2)
     if (const int row = first + at.row_of(e); row < rows)
@@ -35,9 +36,10 @@ __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], fl
                       {factor * sum[j][e], factor * sum[j][e + 1]});
 }
 
-// dq = scale ds k, for a tile of queries.
+// dq = scale ds k, for a tile of queries. Three blocks share a multiprocessor's registers, or two of
+// heads of 128.
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
+__global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
     attention_backward_q_mma_kernel(MmaBackward<T> a, HeadOut<T> dq) {
   DYN_SHARED(T, q_tile);
   T *dout_tile = q_tile + own_elements<D>, *stages = dout_tile + own_elements<D>;
@@ -46,9 +48,9 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   const HeadPart part(T_, mma_rows, call.heads, true);  // the last queries see the most keys
   const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group;
   const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, mma_rows);
-  const int warp_end = call.visible_to_rows(b, first + warp_row(), warp_rows);
+  const int warp_end = call.visible_to_rows(b, first + warp_row<warp_rows>(), warp_rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
-  const LanePlace at;
+  const LanePlace<warp_rows> at;
   QueryStatistics of_row[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
-  const WarpRows<D, T> q(q_tile), dout(dout_tile);
+  const WarpRows<D, warp_rows, T> q(q_tile), dout(dout_tile);
   float sum[D / 8][4] = {};
   for (int s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
 // dk = scale ds^T q and dv = p^T dout, for a tile of keys, over all query heads that read it. p and
 // ds are computed as their transposes, so that their rows are keys.
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
+__global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
     attention_backward_kv_mma_kernel(MmaBackward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
   DYN_SHARED(T, k_tile);
   SHARED(float, lse, [2][columns]);
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   const HeadPart part(S, mma_rows, call.kv_heads);
   const int b = part.b, kv_head = part.h, first = part.first;
   const int keys = call.keys_of(b), begin = call.first_query(b, first, columns);
-  const int warp_begin = call.first_query(b, first + warp_row(), columns);
+  const int warp_begin = call.first_query(b, first + warp_row<warp_rows>(), columns);
   const float scale = exponent_scale(call);
 
   start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
@@ -125,10 +127,10 @@ __global__ void __launch_bounds__(mma_threads, mma_blocks<D>)
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
-  const WarpRows<D, T, (D <= 64)> k(k_tile), v(v_tile);
+  const WarpRows<D, warp_rows, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
-  const LanePlace at;
-  // Wider p and ds would take registers that mma_blocks leaves no room for.
+  const LanePlace<warp_rows> at;
+  // Wider p and ds would take registers that three blocks do not have.
   constexpr int width = D == 64 ? 16 : columns;
   int stage = 0;
   for (int h = kv_head * call.group; h < (kv_head + 1) * call.group; ++h) {

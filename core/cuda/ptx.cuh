@@ -85,8 +85,7 @@ __device__ inline void store_16_bytes(void* to, uint4 words) {
 ///   b: (2i, g), (2i + 8, g), each with the number below it;
 ///   c: (g, 2i), (g, 2i + 1), (g + 8, 2i), (g + 8, 2i + 1).
 template <class T>
-__device__ inline void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                    uint32_t b1) {
+__device__ inline void mma_m16n8k16(float* c, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   const int lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
   // Lanes of place k hold the inner indices 2k, 2k + 1, 2k + 8 and 2k + 9.
