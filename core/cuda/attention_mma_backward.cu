@@ -6,7 +6,16 @@ namespace tapeformer::cuda {
 namespace {
 
 constexpr int columns = 32;  // keys or queries that come along in a step
-constexpr int warp_rows = 16, mma_rows = mma_warps * warp_rows;
+
+// What comes along is loaded for all of a warp's queries or keys at once, so there are as many as
+// registers allow.
+template <int D>
+constexpr int warp_queries = D == 128 ? 16 : 32;
+constexpr int warp_keys = 16;
+// How many of `columns` are in p and ds at a time, so that two blocks share a multiprocessor's
+// registers in dq and three in dk and dv, two of heads of 128.
+template <int D>
+constexpr int width = D == 64 ? 16 : columns;
 
 template <class T>
 struct MmaBackward {
@@ -16,19 +25,19 @@ struct MmaBackward {
 };
 
 // Dynamic shared memory: two tiles that stay, two stages of two tiles that come along.
-template <int D>
-constexpr int own_elements = mma_rows* mma_pitch<D>;
+template <int D, int rows>
+constexpr int own_elements = mma_warps* rows* mma_pitch<D>;
 template <int D>
 constexpr int stage_elements = 2 * columns* mma_pitch<D>;
-template <int D, class T>
-constexpr size_t tile_bytes = (2 * own_elements<D> + 2 * stage_elements<D>)*sizeof(T);
+template <int D, int rows, class T>
+constexpr size_t tile_bytes = (2 * own_elements<D, rows> + 2 * stage_elements<D>)*sizeof(T);
 
-template <int D, class T>
-__device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], float factor, int b,
-                          int first, int rows, int h) {
-  const LanePlace<warp_rows> at;
+template <int D, class T, int numbers>
+__device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][numbers], float factor,
+                          int b, int first, int rows, int h) {
+  const LanePlace<4 * numbers> at;
 #pragma unroll
-  for (int e = 0; e < 4; e += 2)
+  for (int e = 0; e < numbers; e += 2)
     if (const int row = first + at.row_of(e); row < rows)
 #pragma unroll
       for (int j = 0; j < D / 8; ++j)
@@ -36,30 +45,30 @@ __device__ void write_sum(const HeadOut<T>& to, const float (&sum)[D / 8][4], fl
                       {factor * sum[j][e], factor * sum[j][e + 1]});
 }
 
-// dq = scale ds k, for a tile of queries. Three blocks share a multiprocessor's registers, or two of
-// heads of 128.
+// dq = scale ds k, for a tile of queries.
 template <int D, class T>
-__global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
+__global__ void __launch_bounds__(mma_threads, 2)
     attention_backward_q_mma_kernel(MmaBackward<T> a, HeadOut<T> dq) {
   DYN_SHARED(T, q_tile);
-  T *dout_tile = q_tile + own_elements<D>, *stages = dout_tile + own_elements<D>;
+  constexpr int rows = warp_queries<D>, all_rows = mma_warps * rows;
+  T *dout_tile = q_tile + own_elements<D, rows>, *stages = dout_tile + own_elements<D, rows>;
   const Attention<T>& call = a.attention;
   const int T_ = call.queries, S = call.keys;
-  const HeadPart part(T_, mma_rows, call.heads, true);  // the last queries see the most keys
+  const HeadPart part(T_, all_rows, call.heads, true);  // the last queries see the most keys
   const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group;
-  const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, mma_rows);
-  const int warp_end = call.visible_to_rows(b, first + warp_row<warp_rows>(), warp_rows);
+  const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, all_rows);
+  const int warp_end = call.visible_to_rows(b, first + warp_row<rows>(), rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
-  const LanePlace<warp_rows> at;
-  QueryStatistics of_row[2];
+  const LanePlace<rows> at;
+  QueryStatistics of_row[rows / 8];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < rows / 8; ++r) {
     const int t = first + at.row + 8 * r;
     of_row[r] = a.statistics[call.index(b, h, t < T_ ? t : first)];
   }
 
-  start_tile<D, mma_rows>(q_tile, call.q, b, h, first, T_);
-  start_tile<D, mma_rows>(dout_tile, a.dout, b, h, first, T_);
+  start_tile<D, all_rows>(q_tile, call.q, b, h, first, T_);
+  start_tile<D, all_rows>(dout_tile, a.dout, b, h, first, T_);
   const auto start_keys = [&](int s0) {
     T* k = stages + s0 / columns % 2 * stage_elements<D>;
     start_tile<D, columns>(k, call.k, b, kv_head, s0, S);
@@ -69,26 +78,29 @@ __global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
-  const WarpRows<D, warp_rows, T> q(q_tile), dout(dout_tile);
-  float sum[D / 8][4] = {};
+  const WarpRows<D, rows, T> q(q_tile), dout(dout_tile);
+  float sum[D / 8][rows / 4] = {};
   for (int s0 = 0; s0 < end; s0 += columns) {
     wait_for_copies<0>();
     __syncthreads();  // this stage is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
     end_group_of_copies();
     if (s0 >= warp_end) continue;  // this warp's queries see none of these keys
-    const T* k = stages + s0 / columns % 2 * stage_elements<D>;
-    float p[columns / 8][4], ds[columns / 8][4];
-    q.multiply(p, k);
-    dout.multiply(ds, k + stage_elements<D> / 2);
-    to_scores<false>(p, call, slope, keys, first, s0);
 #pragma unroll
-    for (int j = 0; j < columns / 8; ++j)
+    for (int c = 0; c < columns; c += width<D>) {
+      const T* k = stages + s0 / columns % 2 * stage_elements<D> + c * mma_pitch<D>;
+      float p[width<D> / 8][rows / 4], ds[width<D> / 8][rows / 4];
+      q.multiply(p, k);
+      dout.multiply(ds, k + stage_elements<D> / 2);
+      to_scores<false>(p, call, slope, keys, first, s0 + c);
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        ds[j][e] =
-            fast_exp2(scale * p[j][e] - of_row[e / 2].lse) * (ds[j][e] - of_row[e / 2].delta);
-    add_weighted_rows<D>(sum, ds, k);
+      for (int j = 0; j < width<D> / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < rows / 4; ++e)
+          ds[j][e] =
+              fast_exp2(scale * p[j][e] - of_row[e / 2].lse) * (ds[j][e] - of_row[e / 2].delta);
+      add_weighted_rows<D>(sum, ds, k);
+    }
   }
   write_sum<D>(dq, sum, call.scale, b, first, T_, h);
 }
@@ -99,19 +111,20 @@ template <int D, class T>
 __global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
     attention_backward_kv_mma_kernel(MmaBackward<T> a, HeadOut<T> dk, HeadOut<T> dv) {
   DYN_SHARED(T, k_tile);
+  constexpr int rows = warp_keys, all_rows = mma_warps * rows;
   SHARED(float, lse, [2][columns]);
   SHARED(float, delta, [2][columns]);
-  T *v_tile = k_tile + own_elements<D>, *stages = v_tile + own_elements<D>;
+  T *v_tile = k_tile + own_elements<D, rows>, *stages = v_tile + own_elements<D, rows>;
   const Attention<T>& call = a.attention;
   const int T_ = call.queries, S = call.keys;
-  const HeadPart part(S, mma_rows, call.kv_heads);
+  const HeadPart part(S, all_rows, call.kv_heads);
   const int b = part.b, kv_head = part.h, first = part.first;
   const int keys = call.keys_of(b), begin = call.first_query(b, first, columns);
-  const int warp_begin = call.first_query(b, first + warp_row<warp_rows>(), columns);
+  const int warp_begin = call.first_query(b, first + warp_row<rows>(), columns);
   const float scale = exponent_scale(call);
 
-  start_tile<D, mma_rows>(k_tile, call.k, b, kv_head, first, S);
-  start_tile<D, mma_rows>(v_tile, call.v, b, kv_head, first, S);
+  start_tile<D, all_rows>(k_tile, call.k, b, kv_head, first, S);
+  start_tile<D, all_rows>(v_tile, call.v, b, kv_head, first, S);
   const auto start_queries = [&](int stage, int h, int t0) {
     T* q = stages + stage * stage_elements<D>;
     start_tile<D, columns>(q, call.q, b, h, t0, T_);
@@ -127,11 +140,9 @@ __global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
   end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
-  const WarpRows<D, warp_rows, T, (D <= 64)> k(k_tile), v(v_tile);
+  const WarpRows<D, rows, T, (D <= 64)> k(k_tile), v(v_tile);
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
-  const LanePlace<warp_rows> at;
-  // Wider p and ds would take registers that three blocks do not have.
-  constexpr int width = D == 64 ? 16 : columns;
+  const LanePlace<rows> at;
   int stage = 0;
   for (int h = kv_head * call.group; h < (kv_head + 1) * call.group; ++h) {
     const float slope = score_slope(call, h);
@@ -144,22 +155,22 @@ __global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
       end_group_of_copies();
       if (t0 < warp_begin) continue;  // none of these queries sees this warp's keys
 #pragma unroll
-      for (int c = 0; c < columns; c += width) {
+      for (int c = 0; c < columns; c += width<D>) {
         const T* q = stages + stage * stage_elements<D> + c * mma_pitch<D>;
         const T* dout = q + stage_elements<D> / 2;
-        float p[width / 8][4], ds[width / 8][4];
+        float p[width<D> / 8][4], ds[width<D> / 8][4];
         k.multiply(p, q);
         // Queries past the end add nothing: their rows and statistics are zeros.
         to_scores<true>(p, call, slope, keys, t0 + c, first);
 #pragma unroll
-        for (int j = 0; j < width / 8; ++j)
+        for (int j = 0; j < width<D> / 8; ++j)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
             p[j][e] = fast_exp2(scale * p[j][e] - lse[stage][c + at.column_of(j, e)]);
         add_weighted_rows<D>(sum_v, p, dout);
         v.multiply(ds, dout);
 #pragma unroll
-        for (int j = 0; j < width / 8; ++j)
+        for (int j = 0; j < width<D> / 8; ++j)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
             ds[j][e] = p[j][e] * (ds[j][e] - delta[stage][c + at.column_of(j, e)]);
@@ -185,12 +196,12 @@ void attention_backward_mma(const Heads& q, const Heads& k, const Heads& v, cons
                            static_cast<const QueryStatistics*>(statistics.raw())};
     if (dq && B * T_ > 0)
       launch<attention_backward_q_mma_kernel<D, T>>(
-          static_cast<unsigned>(B * shape.heads * blocks_for(T_, mma_rows)), mma_threads,
-          tile_bytes<D, T>, stream(), a, HeadOut<T>(dq));
+          static_cast<unsigned>(B * shape.heads * blocks_for(T_, mma_warps * warp_queries<D>)),
+          mma_threads, tile_bytes<D, warp_queries<D>, T>, stream(), a, HeadOut<T>(dq));
     if ((dk || dv) && B * S > 0)
       launch<attention_backward_kv_mma_kernel<D, T>>(
-          static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, mma_rows)), mma_threads,
-          tile_bytes<D, T>, stream(), a, HeadOut<T>(dk), HeadOut<T>(dv));
+          static_cast<unsigned>(B * shape.kv_heads * blocks_for(S, mma_warps * warp_keys)),
+          mma_threads, tile_bytes<D, warp_keys, T>, stream(), a, HeadOut<T>(dk), HeadOut<T>(dv));
   });
 }
 
