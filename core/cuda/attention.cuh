@@ -123,8 +123,8 @@ struct Attention {
   }
 };
 
-/// What backward knows of a query before it meets the keys: lse with the base 2, and 0 where it sees
-/// none, so that exp2(-inf - lse) is 0; and delta = sum_D(dout out).
+/// What backward knows of a query before it meets the keys: lse with the base 2, and 0 where it
+/// sees none, so that exp2(-inf - lse) is 0; and delta = sum_D(dout out).
 struct alignas(8) QueryStatistics {
   float lse, delta;
 };

@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(attention_threads) attention_delta_kernel(Back
   a.statistics[i] = {lse == -INFINITY ? 0 : lse * log2_of_e, sum};
 }
 
-// dq = scale ds k, for a tile of queries. Two blocks at a time are enough, here and below, so that the
-// compiler spills no register to make room for more.
+// dq = scale ds k, for a tile of queries. Two blocks at a time are enough, here and below, so that
+// the compiler spills no register to make room for more.
 template <int max_D, class T>
 __global__ void __launch_bounds__(attention_threads, 2)
     attention_backward_q_kernel(Backward<T> a, HeadOut<T> dq) {

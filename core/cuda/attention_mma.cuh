@@ -2,9 +2,9 @@
 // 128 channels; the rest goes to the kernels of attention.cu and attention_backward.cu.
 //
 // A block of four warps owns 64 or 128 rows, each warp 16 or 32 of them, which stay with it: sums
-// over what meets these rows never leave the warp. Of a sum [rows, n] of a warp a lane holds rows g,
-// g + 8, ... and, in every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4: as numbers
-// c[column / 8][2 (row / 8) + column % 2], four for each product of ptx.cuh.
+// over what meets these rows never leave the warp. Of a sum [rows, n] of a warp a lane holds rows
+// g, g + 8, ... and, in every 8 columns, 2i and 2i + 1, where g = lane / 4 and i = lane % 4: as
+// numbers c[column / 8][2 (row / 8) + column % 2], four for each product of ptx.cuh.
 #pragma once
 
 #include "core/cuda/attention.cuh"
@@ -124,8 +124,8 @@ class WarpRows {
   uint32_t registers_[in_registers ? D / 16 : 1][rows / 16][4];
 };
 
-/// c [rows, D] += weights [rows, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is that
-/// of an a of mma, so the weights stay in their lanes and are only rounded.
+/// c [rows, D] += weights [rows, 8 n] t, where t [8 n, D] are rows of a tile. A sum's layout is
+/// that of an a of mma, so the weights stay in their lanes and are only rounded.
 template <int D, class T, int n, int numbers>
 __device__ void add_weighted_rows(float (&c)[D / 8][numbers], const float (&weights)[n][numbers],
                                   const T* t) {
@@ -156,8 +156,8 @@ struct LanePlace {
 
 // ---------------------------------------------------------------- scores
 
-// A score stays in units of the product q k, so that the exponential's own multiplication scales it:
-// exp2(exponent_scale score) = exp(scale q k + bias). The base 2 is the GPU's.
+// A score stays in units of the product q k, so that the exponential's own multiplication scales
+// it: exp2(exponent_scale score) = exp(scale q k + bias). The base 2 is the GPU's.
 template <class T>
 __device__ float exponent_scale(const Attention<T>& a) {
   return a.scale * log2_of_e;
@@ -168,8 +168,8 @@ __device__ float score_slope(const Attention<T>& a, int h) {
 }
 
 /// Products of queries from t0 on and keys from s0 on, in rows and columns or, `transposed`, in
-/// columns and rows, become scores: less slope times distance, and -inf where a query does not see a
-/// key. The entry has `keys` of them.
+/// columns and rows, become scores: less slope times distance, and -inf where a query does not see
+/// a key. The entry has `keys` of them.
 template <bool transposed, class T, int n, int numbers>
 __device__ void to_scores(float (&product)[n][numbers], const Attention<T>& a, float slope,
                           int keys, int t0, int s0) {

@@ -1,8 +1,8 @@
 // Instructions that CUDA C++ has no words for, the only inline PTX: the tensor cores' product, the
-// load that feeds them, copies to shared memory that run beside the computation, and 2^x as the GPU
-// itself computes it. On the emulator each is a plain branch that does, lane by lane, what the PTX ISA
-// says ("Warp Level Matrix Multiply Instructions", "Data Movement and Conversion Instructions:
-// Non-bulk copy", "Floating Point Instructions: ex2").
+// load that feeds them, copies to shared memory that run beside the computation, and 2^x as the
+// GPU itself computes it. On the emulator each is a plain branch that does, lane by lane, what the
+// PTX ISA says ("Warp Level Matrix Multiply Instructions", "Data Movement and Conversion
+// Instructions: Non-bulk copy", "Floating Point Instructions: ex2").
 //
 // In what follows lane l of a warp has the group g = l / 4 and in it the place i = l % 4.
 #pragma once
