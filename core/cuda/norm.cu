@@ -95,7 +95,7 @@ struct Backward {
   const T *added, *before;  // dsum and what stands in ds; where only one is there, it is `added`
   float share;              // 1 / channels; 0 where mean and rstd count as constants
   T* ds;
-  float *dgamma, *dbeta;  // [groups, C] partial sums, or null
+  float* sums;  // [groups, 1 or 2, C], partial ones of dgamma and of dbeta; or null
 };
 
 // With h = gamma dy and xh = (s - mu) r, the derivative of y = gamma xh + beta through s, mu, r:
@@ -138,11 +138,30 @@ __global__ void __launch_bounds__(Row::most_block, resident<Row>)
       write(a.ds + at + i, ds[k]);
     });
   }
+  if (!a.sums) return;
+  float* sums = a.sums + group * (1 + centred) * C;
   Row::for_each(C, [&](int k, int i) {
-    if (a.dgamma) write(a.dgamma + group * C + i, dgamma[k]);
-    if (centred && a.dbeta) write(a.dbeta + group * C + i, dbeta[k]);
+    write(sums + i, dgamma[k]);
+    if constexpr (centred) write(sums + C + i, dbeta[k]);
   });
 }
+
+template <int K>
+struct GroupSums {
+  static constexpr int rows_at_once = 4;
+  const float* x;  // [groups, K, width]
+  size_t width;
+  template <int n>
+  __device__ void run(size_t group, size_t column, float (&sums)[K][n]) const {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      float values[n];
+      read(x + (group * K + k) * width + column, values);
+#pragma unroll
+      for (int j = 0; j < n; ++j) sums[k][j] += values[j];
+    }
+  }
+};
 
 template <bool centred>
 void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
@@ -159,10 +178,9 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
           multiprocessors * (resident<Row> * Row::most_block / Row::block(C)) * Row::rows;
       const int64_t groups =
           std::clamp<int64_t>((N + fewest_rows - 1) / fewest_rows, 1, most_groups);
-      const auto partial = [&](const Destination& d) {
-        return d ? Tensor::empty({groups, C}, DType::f32, Device::cuda) : Tensor{};
-      };
-      const Tensor gains = partial(dgamma), shifts = partial(dbeta);
+      constexpr int kinds = 1 + centred;
+      const Tensor sums =
+          dgamma || dbeta ? Tensor::empty({groups, kinds, C}, DType::f32, Device::cuda) : Tensor{};
       const Tensor old = ds.accumulate ? ds.tensor : Tensor{};
       const Backward<T> a{static_cast<size_t>(N),
                           static_cast<size_t>(groups),
@@ -176,12 +194,15 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
                           in<T>(dsum.defined() ? old : Tensor{}),
                           detached ? 0 : 1.0f / static_cast<float>(C),
                           out<T>(ds.tensor),
-                          out<float>(gains),
-                          out<float>(shifts)};
+                          out<float>(sums)};
       launch<norm_backward_kernel<centred, Row, T>>(blocks_for(groups, Row::rows), Row::block(C), 0,
                                                     stream(), a);
-      if (dgamma) sum_middle(gains, 1, groups, C, 1, dgamma);
-      if (dbeta) sum_middle(shifts, 1, groups, C, 1, dbeta);
+      if (!sums.defined()) return;
+      const GroupSums<kinds> rows{in<float>(sums), static_cast<size_t>(C)};
+      if constexpr (centred)
+        sum_columns<pack_of<float>>(1, groups, C, rows, {rows.x}, {dgamma, dbeta});
+      else
+        sum_columns<pack_of<float>>(1, groups, C, rows, {rows.x}, {dgamma});
     });
   });
 }
