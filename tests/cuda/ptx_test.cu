@@ -102,7 +102,22 @@ __global__ void exp2_kernel(const float* x, float* y) {
   y[threadIdx.x] = fast_exp2(x[threadIdx.x]);
 }
 
+// to [32, 4] = what each thread makes of its number.
+__global__ void store_kernel(uint32_t* to) {
+  const uint32_t x = threadIdx.x;
+  store_16_bytes(to + 4 * x, {x, x + 100, x + 200, x + 300});
+}
+
 }  // namespace
+
+TEST_CASE("ptx_stores_write_16_bytes_in_their_order") {
+  const Tensor to = Tensor::full({33, 4}, -1, DType::i32, Device::cuda);
+  launch<store_kernel>(1, 32, 0, stream(), static_cast<uint32_t*>(to.raw()));
+  std::vector<int32_t> expected;
+  for (int x = 0; x < 32; ++x) expected.insert(expected.end(), {x, x + 100, x + 200, x + 300});
+  expected.insert(expected.end(), 4, -1);
+  CHECK(to.to_vector<int32_t>() == expected);
+}
 
 TEST_CASE("ptx_exp2_is_2_to_the_x_within_two_units_in_the_last_place") {
   std::vector<float> x = {-INFINITY, 0, -0.0f, 1, -1, -126, -127, -1000, 127, 128, NAN};
