@@ -21,8 +21,8 @@ using namespace tapeformer::bench;
 
 namespace {
 
-/// GPT-2 with 124 million parameters. The vocabulary is rounded up from 50257, so that rows of logits
-/// begin at multiples of 16 bytes.
+/// GPT-2 with 124 million parameters. The vocabulary is rounded up from 50257, so that rows of
+/// logits begin at multiples of 16 bytes.
 const Setting gpt2{"gpt2-1024", 12, 12, 768, 1024, 64, 50304, true};
 
 struct Options {
@@ -127,8 +127,8 @@ void print_kernels(const Setting& setting, int64_t parameters, DType dtype, Devi
   }
 }
 
-/// Milliseconds of each step, for so long and at least five. As in a run, a step's result is read when
-/// the next one is under way: so this is the time from result to result.
+/// Milliseconds of each step, for so long and at least five. As in a run, a step's result is read
+/// when the next one is under way: so this is the time from result to result.
 std::vector<double> time_steps(Training& training, double seconds) {
   constexpr size_t warm_up = 3, fewest = 5;
   std::vector<double> steps;

@@ -291,9 +291,8 @@ TEST_CASE("attention_says_what_does_not_fit") {
                     ContainsSubstring("attention: needs q [B, T, H D], k and v [B, S, K D]"));
   CHECK_THROWS_WITH(attention(x, x, Tensor::zeros({2, 4, 12}), {.heads = 2}),
                     ContainsSubstring("k and v differ: [2, 5, 12] and [2, 4, 12]"));
-  CHECK_THROWS_WITH(
-      attention(x, x, x, {.heads = 2, .lengths = Tensor::from<int32_t>({1, 2, 3})}),
-      ContainsSubstring("lengths must be i32 [2], one for each sample, got i32 [3]"));
+  CHECK_THROWS_WITH(attention(x, x, x, {.heads = 2, .lengths = Tensor::from<int32_t>({1, 2, 3})}),
+                    ContainsSubstring("lengths must be i32 [2], one for each sample, got i32 [3]"));
   CHECK_THROWS_WITH(attention(x, cast(x, DType::f64), x, {.heads = 2}),
                     ContainsSubstring("attention: dtypes differ: q is f32, k is f64"));
   CHECK_THROWS_WITH(attention(x, x, cast(x, DType::f64), {.heads = 2}),

@@ -20,7 +20,9 @@ std::vector<NamedNorm> running_norms(GPT& model) {
   return result;
 }
 
-std::vector<double> values_of(const Tensor& x) { return cast(x.to(Device::cpu), DType::f64).to_vector<double>(); }
+std::vector<double> values_of(const Tensor& x) {
+  return cast(x.to(Device::cpu), DType::f64).to_vector<double>();
+}
 
 // A look at the batch's statistics: the moments stay in each norm, nothing else changes.
 void pass(GPT& model, const Batch& batch) {

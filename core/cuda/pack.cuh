@@ -137,7 +137,8 @@ void each_pack(int64_t count, const F& f, std::initializer_list<const void*> dat
 /// Functions of n columns of a row from one on, run<n>(row, column), that run for all of a matrix.
 struct EachInRows {};
 
-/// Each thread goes on by as many rows and packs as all threads take at once. For f see each_kernel.
+/// Each thread goes on by as many rows and packs as all threads take at once. For f see
+/// each_kernel.
 template <class F, int n>
 __global__ void __launch_bounds__(each_threads)
     each_in_rows_kernel(size_t rows, size_t packs, size_t row_step, size_t pack_step,

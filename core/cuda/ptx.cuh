@@ -1,8 +1,8 @@
 // Instructions that CUDA C++ has no words for, the only inline PTX: 2^x as the GPU itself computes
-// it, a store of 16 bytes, the tensor cores' product, the load that feeds them, and copies to shared
-// memory that run beside the computation. On the emulator each is a plain branch that does, lane by
-// lane, what the PTX ISA says ("Floating Point Instructions: ex2", "Warp Level Matrix Multiply
-// Instructions", "Data Movement and Conversion Instructions: Non-bulk copy").
+// it, a store of 16 bytes, the tensor cores' product, the load that feeds them, and copies to
+// shared memory that run beside the computation. On the emulator each is a plain branch that does,
+// lane by lane, what the PTX ISA says ("Floating Point Instructions: ex2", "Warp Level Matrix
+// Multiply Instructions", "Data Movement and Conversion Instructions: Non-bulk copy").
 //
 // In what follows lane l of a warp has the group g = l / 4 and in it the place i = l % 4.
 #pragma once
@@ -65,8 +65,8 @@ __device__ inline float fast_exp2(float x) {
 
 // ---------------------------------------------------------------- 16 bytes
 
-/// Writes 16 bytes of global memory, at a multiple of 16, in one access. nvcc takes several for the copy of a structure,
-/// where a part of it is known earlier than another.
+/// Writes 16 bytes of global memory, at a multiple of 16, in one access. nvcc takes several for the
+/// copy of a structure, where a part of it is known earlier than another.
 __device__ inline void store_16_bytes(void* to, uint4 words) {
 #ifdef TAPEFORMER_CUDA_EMULATED
   cuda_emulator::check_aligned("store_16_bytes", to, 16);

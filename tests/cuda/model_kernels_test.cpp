@@ -1,5 +1,5 @@
-// Products, linear layers, attention, embedding, loss and optimizer steps on CUDA against the CPU in
-// double.
+// Products, linear layers, attention, embedding, loss and optimizer steps on CUDA against the CPU
+// in double.
 #include "emulation.h"
 #include "kernel_check.h"
 
