@@ -69,7 +69,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const AttentionShape shape = attention_shape("attention", q, k, v, options);
   const Tensor out = q.empty_like(), lse = new_lse(q, shape), lengths = beside(q, options.lengths);
   kernels::attention_forward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out, lse);
-  record("attention", {q, k, v}, {out}, [=](BackwardPass& pass) {
+  record("attention", {q, k, v}, {out}, [q, k, v, lengths, shape, out, lse](BackwardPass& pass) {
     write_together<3>(pass, 0, {q, k, v}, WideFrom{3}, [&](const auto& d) {
       kernels::attention_backward(heads_of(q), heads_of(k), heads_of(v), lengths, shape, out, lse,
                                   pass.gradient(), heads_of(d[0]), heads_of(d[1]), heads_of(d[2]));
@@ -91,12 +91,13 @@ Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
   const Tensor lengths = beside(qkv, options.lengths);
   kernels::attention_forward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v), lengths,
                              shape, out, lse);
-  record("attention", {qkv}, {out}, [=](BackwardPass& pass) {
-    const Destination d = pass.destination(0);
-    kernels::attention_backward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v), lengths,
-                                shape, out, lse, pass.gradient(), heads_of(d), heads_of(d, at_k),
-                                heads_of(d, at_v));
-  });
+  record("attention", {qkv}, {out},
+         [qkv, lengths, shape, at_k, at_v, out, lse](BackwardPass& pass) {
+           const Destination d = pass.destination(0);
+           kernels::attention_backward(heads_of(qkv), heads_of(qkv, at_k), heads_of(qkv, at_v),
+                                       lengths, shape, out, lse, pass.gradient(), heads_of(d),
+                                       heads_of(d, at_k), heads_of(d, at_v));
+         });
   return out;
 }
 

@@ -34,6 +34,14 @@ struct Options {
 /// What the machine does at best, measured here: its floors are made of these.
 struct Limits {
   double flops_per_ms = 0, bytes_per_ms = 0;
+
+  bool by_flops(double bytes, double flops) const {
+    return flops / flops_per_ms > bytes / bytes_per_ms;
+  }
+  /// Milliseconds that both take at least.
+  double floor(double bytes, double flops) const {
+    return std::max(bytes / bytes_per_ms, flops / flops_per_ms);
+  }
 };
 
 Limits measure_limits(Device device, DType dtype) {
@@ -76,11 +84,10 @@ double flops_of(const Setting& setting) {
 
 void print_line(const std::string& name, double calls, double ms, double step_ms, double bytes,
                 double flops, const Limits& limits) {
-  const double by_bytes = bytes / limits.bytes_per_ms, by_flops = flops / limits.flops_per_ms;
-  const double floor = std::max(by_bytes, by_flops);
+  const double floor = limits.floor(bytes, flops);
   std::printf("%-22s %6.0f %9.3f %6.1f%% %9.3f %7.2f  %s\n", name.c_str(), calls, ms,
               100 * ms / step_ms, floor, floor > 0 ? ms / floor : 0,
-              by_flops > by_bytes ? "operations" : "bytes");
+              limits.by_flops(bytes, flops) ? "operations" : "bytes");
 }
 
 /// Every operation is waited for, so these steps are slower than those that were timed.
@@ -115,12 +122,10 @@ void print_kernels(const Setting& setting, int64_t parameters, DType dtype, Devi
   const KernelTimes kernels(setting, parameters, dtype, device);
   std::printf("\n%-28s %9s %9s %7s  %s\n", "kernel alone", "ms", "floor ms", "of it", "moves");
   for (const KernelTime& kernel : kernels.times()) {
-    const double by_bytes = kernel.bytes / limits.bytes_per_ms;
-    const double by_flops = kernel.flops / limits.flops_per_ms,
-                 floor = std::max(by_bytes, by_flops);
+    const double floor = limits.floor(kernel.bytes, kernel.flops);
     std::printf("%-28s %9.3f %9.3f %6.1f%%  ", kernel.name.c_str(), kernel.ms, floor,
                 100 * floor / kernel.ms);
-    if (by_flops > by_bytes)
+    if (limits.by_flops(kernel.bytes, kernel.flops))
       std::printf("%.4g TFLOP/s\n", 1e-9 * kernel.flops / kernel.ms);
     else
       std::printf("%.0f GB/s\n", 1e-6 * kernel.bytes / kernel.ms);

@@ -14,22 +14,6 @@
 
 namespace tapeformer::bench {
 
-/// The least time that a call takes, in milliseconds, of calls that follow each other.
-template <class F>
-double least_milliseconds(Device device, const F& f) {
-  constexpr int calls = 5;
-  double least = 1e30;
-  for (int round = 0; round < 5; ++round) {  // the first ones warm the processor up
-    synchronize(device);
-    const double time = milliseconds([&] {
-      for (int i = 0; i < calls; ++i) f();
-      synchronize(device);
-    });
-    least = std::min(least, time / calls);
-  }
-  return least;
-}
-
 struct KernelTime {
   std::string name;
   double ms;

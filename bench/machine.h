@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
+
 namespace tapeformer::bench {
 
 using Clock = std::chrono::steady_clock;
@@ -42,6 +44,23 @@ double warm_milliseconds(double budget, F&& f) {
   do times.push_back(milliseconds(f));
   while (milliseconds_since(start) < budget);
   return median(times);
+}
+
+/// The least time that a call takes, in milliseconds, of calls that a device gets one after the
+/// other.
+template <class F>
+double least_milliseconds(Device device, const F& f) {
+  constexpr int calls = 5;
+  double least = 1e30;
+  for (int round = 0; round < 5; ++round) {  // the first ones warm the processor up
+    synchronize(device);
+    const double time = milliseconds([&] {
+      for (int i = 0; i < calls; ++i) f();
+      synchronize(device);
+    });
+    least = std::min(least, time / calls);
+  }
+  return least;
 }
 
 struct Resident {

@@ -124,8 +124,9 @@ void Tensor::copy_from(const Tensor& source) const {
   if (numel() == 0) return;
   if constexpr (knows_cuda) {
     if (source.dtype() != dtype()) {  // converted on the host, which has every dtype
-      const Tensor here = source.to(Device::cpu), converted = empty(shape(), dtype());
-      kernels::copy(here, converted);
+      if (device() == Device::cpu) return kernels::copy(source.to(Device::cpu), *this);
+      const Tensor converted = empty(shape(), dtype());
+      kernels::copy(source, converted);
       return copy_from(converted);
     }
     if (device() == Device::cuda) return cuda::copy_to_device(raw(), source.raw(), bytes());

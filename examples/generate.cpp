@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 
+#include "core/device.h"
 #include "core/threads.h"
 #include "train/generation.h"
 #include "train/language_model.h"

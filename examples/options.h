@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -68,13 +69,16 @@ inline void use_threads(int64_t threads) {
   if (threads > 0) set_num_threads(static_cast<int>(threads));
 }
 
+inline void declare_device(const OptionGroup& options, std::string& device) {
+  options.add("--device", device, "cpu, cuda or cuda:<index>");
+}
 /// In what numbers a model is trained, and where.
 inline void declare_arithmetic(const OptionGroup& options, std::string& dtype,
                                std::string& device) {
   options.add("--dtype", dtype, "f32, f64, or with f32 master weights bf16 or f16");
-  options.add("--device", device, "cpu, cuda or cuda:<index>");
+  declare_device(options, device);
 }
-inline Device find_device_for(const std::string& dtype, const std::string& device) {
+inline Device device_that_trains(const std::string& dtype, const std::string& device) {
   check(find_dtype(dtype) != DType::f64 || device == "cpu",
         "--dtype f64: a GPU trains in f32, bf16 or f16; use --device cpu");
   return find_device(device);
@@ -136,6 +140,13 @@ inline void check_updates(const CLI::App& app, const TrainOptions& train) {
   }
   check(train.patience == 0 || train.eval_every > 0,
         "--patience counts evaluations, and --eval-every 0 makes none before the end");
+}
+
+/// Says how many steps a run in f16 left out.
+inline void print_skipped(const TrainResult& result) {
+  if (result.skipped_steps)
+    std::fprintf(stderr, "%s steps without an update: a gradient overflowed f16\n",
+                 grouped(result.skipped_steps).c_str());
 }
 
 /// Whether a folder holds what a new run would overwrite.

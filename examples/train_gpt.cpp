@@ -158,7 +158,7 @@ int run(CLI::App& app, TrainGptOptions options) {
   if (!options.resuming) check_updates(app, options.train);
   complete(options);
   check_options(options);
-  const Device device = find_device_for(options.dtype, options.device);
+  const Device device = device_that_trains(options.dtype, options.device);
   use_threads(options.threads);
 
   const Text text = options.data.empty()
@@ -207,9 +207,7 @@ int run(CLI::App& app, TrainGptOptions options) {
   const TrainResult result =
       trainer.run(options.stop_after, show_on(progress, options, model, *tokenizer));
   progress.finish();
-  if (result.skipped_steps)
-    std::fprintf(stderr, "%s steps without an update: a gradient overflowed f16\n",
-                 grouped(result.skipped_steps).c_str());
+  print_skipped(result);
   if (!interrupted) print_inspection(options, model, *corpus);
   print_end(options, result, model, *tokenizer);
   return 0;

@@ -175,7 +175,7 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
     check_new_run(app, o);
   use_threads(o.threads);
   const DType dtype = find_dtype(o.dtype);
-  const Device device = find_device_for(o.dtype, o.device);
+  const Device device = device_that_trains(o.dtype, o.device);
   const Texts texts = read_texts(o);
   const std::string text = fingerprint(texts);
   check(!o.resume || run["text"] == text, "these are not the texts that the run in ", o.out,
@@ -216,6 +216,7 @@ void train(const CLI::App& app, TranslateTrainOptions o, Clock::time_point start
   Progress progress(o.train.schedule.steps, trainer.step());
   const TrainResult result = trainer.run(0, show_on(progress, trainer, task, texts));
   progress.finish();
+  print_skipped(result);
   print_end(o, result);
 }
 

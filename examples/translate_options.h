@@ -110,7 +110,7 @@ inline void declare_decoding(const OptionGroup& options, TranslateOptions& o) {
   options.add("--beam", o.decoding.beam, "Hypotheses per sentence; 1: greedy");
   options.add("--length-penalty", o.decoding.length_penalty,
               "Exponent of ((5 + length) / 6), which divides the log probability");
-  options.add("--device", o.device, "cpu, cuda or cuda:<index>");
+  declare_device(options, o.device);
   declare_threads(options, o.threads);
 }
 

@@ -15,8 +15,8 @@ Builds in $root/build-gpu, which needs the CUDA toolkit, and keeps what was prin
 
   --batch N      rows of 1024 tokens in a step of the benchmark (default 64)
   --seconds N    stop after so long, whatever is left (default 480)
-  --prepare      only build, for any x86-64 processor of the last ten years, and gather what the
-                 programs load: for a machine that has a GPU and no compiler
+  --prepare      only build, for x86-64 processors with AVX2, and gather what the programs load:
+                 for a machine that has a GPU and no compiler
   --prepared     build nothing: run what is there
   --no-install   install nothing; use what is here
   --jobs N       compile N files at a time; by default one for each core and GB of memory
@@ -45,26 +45,26 @@ folder=$root/build-gpu failed=0
 tests=$folder/tests/cuda/tapeformer_gpu_tests bench=$folder/bench/bench_gpu
 
 if [ -n "$prepare" ]; then
-  options+=(-DTAPEFORMER_ARCH=x86-64-v3)
+  own=(-DTAPEFORMER_ARCH=x86-64-v3 '-DCMAKE_CUDA_ARCHITECTURES=80;90')
 else
   gpu=$(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null | head -n 1) ||
     gpu=''
   [ -n "$gpu" ] || die "This check needs an NVIDIA GPU, and nvidia-smi finds none here."
   say "GPU: $gpu"
-  options+=("-DCMAKE_CUDA_ARCHITECTURES=$(sed 's/.*, *//; s/\.//' <<<"$gpu")")
+  own=(-DTAPEFORMER_ARCH= "-DCMAKE_CUDA_ARCHITECTURES=$(sed 's/.*, *//; s/\.//' <<<"$gpu")")
 fi
 if [ -z "$prepared" ]; then
   require_packages tests
   configure "$folder" -DCMAKE_BUILD_TYPE=Release -DTAPEFORMER_CUDA=ON \
     -DTAPEFORMER_BUILD_TESTS=ON -DTAPEFORMER_BUILD_EXAMPLES=OFF -DTAPEFORMER_BUILD_BENCH=ON \
-    "${options[@]}"
+    "${own[@]}" ${options[@]+"${options[@]}"}
   build "$folder" tapeformer_gpu_tests bench_gpu
 fi
 if [ -n "$prepare" ]; then
   mkdir -p "$folder/lib"
   ldd "$tests" "$bench" | awk '$3 ~ /(blas|gfortran|quadmath|gomp|utf8proc)/ { print $3 }' | sort -u |
     while read -r library; do cp -L "$library" "$folder/lib"; done
-  say "There, this needs $(cd "$root" && echo build-gpu/{lib,tests/cuda/,bench/}) beside the source:"
+  say "There, this needs build-gpu/lib, build-gpu/tests/cuda and build-gpu/bench beside the source:"
   say "  scripts/gpu_check.sh --prepared"
   exit
 fi

@@ -4,6 +4,7 @@
 
 #include "layers/batch_norms.h"
 #include "train/evaluation.h"
+#include "train/host_values.h"
 
 namespace tapeformer {
 namespace {
@@ -20,10 +21,6 @@ std::vector<NamedNorm> running_norms(GPT& model) {
   return result;
 }
 
-std::vector<double> values_of(const Tensor& x) {
-  return cast(x.to(Device::cpu), DType::f64).to_vector<double>();
-}
-
 // A look at the batch's statistics: the moments stay in each norm, nothing else changes.
 void pass(GPT& model, const Batch& batch) {
   const Pause pause;
@@ -31,11 +28,11 @@ void pass(GPT& model, const Batch& batch) {
 }
 
 double distance(const RunningNorm& norm) {
-  const std::vector<double> running = values_of(norm.running_variance);
-  const std::vector<double> variance = values_of(norm.batch.variance);
+  const std::vector<double> running = host_values(norm.running_variance);
+  const std::vector<double> variance = host_values(norm.batch.variance);
   const bool centred = norm.running_mean.defined();
-  const std::vector<double> running_mean = centred ? values_of(norm.running_mean) : running;
-  const std::vector<double> mean = centred ? values_of(norm.batch.mean) : variance;
+  const std::vector<double> running_mean = centred ? host_values(norm.running_mean) : running;
+  const std::vector<double> mean = centred ? host_values(norm.batch.mean) : variance;
   const auto root = [&](double square) { return std::sqrt(square + norm.epsilon); };
   double sum = 0;
   for (size_t c = 0; c < variance.size(); ++c) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "train/host_values.h"
+
 namespace tapeformer {
 namespace {
 
@@ -277,10 +279,10 @@ std::vector<std::vector<double>> attention_of(Seq2Seq& model, const std::vector<
   int64_t maps = 0;
   Context context{.memory_lengths = read.lengths};
   context.observe_cross_attention = [&](const Tensor& weights) {  // [1, H, T, S]
-    const Tensor wide = cast(weights.to(Device::cpu), DType::f64);
-    for (int64_t h = 0; h < wide.dim(1); ++h, ++maps)
+    const std::vector<double> values = host_values(weights);
+    for (int64_t h = 0; h < weights.dim(1); ++h, ++maps)
       for (int64_t t = 0; t < T; ++t)
-        for (int64_t s = 0; s < S; ++s) mean[t][s] += wide.data<double>()[(h * T + t) * S + s];
+        for (int64_t s = 0; s < S; ++s) mean[t][s] += values[(h * T + t) * S + s];
   };
   model.hidden(read.ids, Tensor::from(inputs, {1, T}), context);
   for (auto& row : mean)

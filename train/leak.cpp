@@ -5,14 +5,12 @@
 #include <cstdio>
 #include <numeric>
 
+#include "train/host_values.h"
+
 namespace tapeformer {
 namespace {
 
 Context test_context(bool training) { return {.batch_statistics = training}; }
-
-std::vector<double> values_of(const Tensor& x) {
-  return cast(x.to(Device::cpu), DType::f64).to_vector<double>();
-}
 
 double euclidean_norm(std::span<const double> values) {
   double sum = 0;
@@ -31,7 +29,7 @@ Tensor with_others(const Tensor& tokens, int64_t begin, int64_t end, int64_t voc
 // Of the rows [begin, end) of two logits [B,T,V].
 LogitChange change_of(const Tensor& before, const Tensor& after, int64_t begin, int64_t end) {
   const int64_t V = before.dim(2);
-  const std::vector<double> a = values_of(before), b = values_of(after);
+  const std::vector<double> a = host_values(before), b = host_values(after);
   LogitChange change;
   for (int64_t i = begin * V; i < end * V; ++i) {
     const double difference = std::abs(b[i] - a[i]);
@@ -66,7 +64,7 @@ std::vector<double> gradient_by_token(GPT& model, const Tensor& tokens, int64_t 
   kernels::fill_normal(one, 0, 1, RandomKey{.purpose = Purpose::evaluation});
   tape.backward_from({&output, 1}, {&seed, 1});
   const Tensor written = gradient(embedded);
-  return written.defined() ? values_of(written)
+  return written.defined() ? host_values(written)
                            : std::vector<double>(tokens.numel() * config.channels);
 }
 

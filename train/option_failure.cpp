@@ -30,10 +30,9 @@ std::string option_failure(const CLI::App* app, const CLI::Error& error) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands()[0];
   for (const std::string& argument : app->remaining()) {
     const std::string word = argument.substr(0, argument.find('='));
-    const CLI::Option* nearest = app->get_help_ptr();
     const auto from_word = [&](const CLI::Option* o) { return distance(word, o->get_name()); };
-    for (const CLI::Option* option : app->get_options())
-      if (from_word(option) < from_word(nearest)) nearest = option;
+    const auto options = app->get_options();  // of which --help is one
+    const CLI::Option* nearest = *std::ranges::min_element(options, {}, from_word);
     if (3 * from_word(nearest) <= word.size())
       text += "Is " + nearest->get_name() + " meant by " + word + "?\n";
   }

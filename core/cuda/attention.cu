@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(attention_threads)
 
 void attention_forward(const Heads& q, const Heads& k, const Heads& v, const Tensor& lengths,
                        const AttentionShape& shape, const Tensor& out, const Tensor& lse) {
+  check_rows(shape);
   if (serves_tensor_cores(shape, {q, k, v, {out}}))
     return attention_forward_mma(q, k, v, lengths, shape, out, lse);
   const int64_t tiles = blocks_for(shape.queries, attention_tile);

@@ -57,7 +57,14 @@ struct HeadOut {
   }
 };
 
-/// One call of attention. Rows are counted in 32 bits: so many would fill any GPU's memory.
+/// Throws where a sequence has more rows than the kernels count.
+inline void check_rows(const kernels::AttentionShape& shape) {
+  check(std::max(shape.queries, shape.keys) <= 1 << 30,
+        "attention: on a GPU a sequence has at most 2^30 rows; use the CPU");
+}
+
+/// One call of attention. Rows are counted in 32 bits, for which the kernels' arithmetic needs half
+/// the registers; see check_rows.
 template <class T>
 struct Attention {
   HeadRows<T> q, k, v;

@@ -15,9 +15,9 @@ struct Backward {
   In lse;                       // [B, H, T]
   QueryStatistics* statistics;  // [B, H, T]
 
-  // p = exp(score - lse), and ds = p (dout v - delta), of query t and key s; t lies in range.
-  __device__ float weight(float product, float slope, int t, int s, float lse) const {
-    return expf(attention.score(product, slope, t, s) - lse);
+  // exp(score - lse) of query t and key s.
+  __device__ float weight(float product, float slope, int t, int s, float lse_of_t) const {
+    return expf(attention.score(product, slope, t, s) - lse_of_t);
   }
 };
 

@@ -10,12 +10,12 @@ constexpr int columns = 64;  // keys in a tile
 // Keys and values are loaded for all of a warp's queries at once, so there are as many as registers
 // allow that two blocks share.
 template <int D>
-constexpr int warp_rows = D == 128 ? 16 : 32;
+constexpr int warp_queries = D == 128 ? 16 : 32;
 
 // The rows of a warp's queries that a lane holds, on their way through the keys.
 template <int D>
 struct OnlineSoftmax {
-  static constexpr int rows = warp_rows<D> / 8;
+  static constexpr int rows = warp_queries<D> / 8;
   float largest[rows], sum[rows] = {};  // a lane's part of the row's sum
   float o[D / 8][2 * rows] = {};
 
@@ -62,12 +62,12 @@ template <int D, class T>
 __global__ void __launch_bounds__(mma_threads, 2)
     attention_forward_mma_kernel(Attention<T> a, T* out, float* lse) {
   DYN_SHARED(T, tiles);
-  constexpr int rows = warp_rows<D>, all_rows = mma_warps * rows;
+  constexpr int rows = warp_queries<D>, all_rows = mma_warps * rows;
   const int T_ = a.queries, H = a.heads;
   const HeadPart part(T_, all_rows, H, true);  // the last queries see the most keys
   const int b = part.b, h = part.h, first = part.first, kv_head = h / a.group;
   const int keys = a.keys_of(b), end = a.visible_to_rows(b, first, all_rows);
-  const int warp_end = a.visible_to_rows(b, first + warp_row<rows>(), rows);
+  const int warp_end = a.visible_to_rows(b, first + first_row_of_warp<rows>(), rows);
   const float scale = exponent_scale(a), slope = score_slope(a, h);
 
   start_tile<D, all_rows>(tiles + 2 * tile_elements<D>, a.q, b, h, first, T_);
@@ -75,10 +75,9 @@ __global__ void __launch_bounds__(mma_threads, 2)
     T* tile = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
     start_tile<D, columns>(tile, a.k, b, kv_head, s0, a.keys);
     start_tile<D, columns>(tile + tile_elements<D>, a.v, b, kv_head, s0, a.keys);
-    end_group_of_copies();
   };
-  end_group_of_copies();
   if (end > 0) start_keys(0);
+  end_group_of_copies();
   wait_for_copies<0>();
   __syncthreads();
   const WarpRows<D, rows, T> q(tiles + 2 * tile_elements<D>);
@@ -87,6 +86,7 @@ __global__ void __launch_bounds__(mma_threads, 2)
     wait_for_copies<0>();
     __syncthreads();  // this tile is here, and the other one has been read
     if (s0 + columns < end) start_keys(s0 + columns);
+    end_group_of_copies();
     if (s0 >= warp_end) continue;  // this warp's queries see none of these keys
     const T* k = tiles + s0 / columns % 2 * 2 * tile_elements<D>;
     float score[columns / 8][rows / 4];
@@ -125,7 +125,7 @@ void attention_forward_mma(const Heads& q, const Heads& k, const Heads& v, const
     using T = decltype(type);
     constexpr int D = decltype(size)::value;
     const int64_t blocks =
-        shape.batch * shape.heads * blocks_for(shape.queries, mma_warps * warp_rows<D>);
+        shape.batch * shape.heads * blocks_for(shape.queries, mma_warps * warp_queries<D>);
     launch<attention_forward_mma_kernel<D, T>>(
         static_cast<unsigned>(blocks), mma_threads, 4 * tile_elements<D> * sizeof(T), stream(),
         Attention<T>(q, k, v, lengths, shape), cuda::out<T>(out), cuda::out<float>(lse));

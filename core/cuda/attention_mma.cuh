@@ -16,7 +16,7 @@ inline constexpr int mma_threads = 128, mma_warps = mma_threads / 32;
 
 /// The first of a warp's rows.
 template <int rows>
-__device__ int warp_row() {
+__device__ int first_row_of_warp() {
   return threadIdx.x / 32 * rows;
 }
 
@@ -91,7 +91,8 @@ __device__ void add_product(float (&c)[n][4 * m], const uint32_t (&a)[m][4], con
 template <int D, int rows, class T, bool in_registers = true>
 class WarpRows {
  public:
-  __device__ explicit WarpRows(const T* tile) : rows_(tile + warp_row<rows>() * mma_pitch<D>) {
+  __device__ explicit WarpRows(const T* tile)
+      : rows_(tile + first_row_of_warp<rows>() * mma_pitch<D>) {
     if constexpr (in_registers)
 #pragma unroll
       for (int d = 0; d < D / 16; ++d) load(registers_[d], d);
@@ -148,7 +149,7 @@ template <int rows>
 struct LanePlace {
   int row, column;  // row, row + 8, ...; in every 8 columns this one and the next
   __device__ LanePlace()
-      : row(warp_row<rows>() + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
+      : row(first_row_of_warp<rows>() + threadIdx.x % 32 / 4), column(threadIdx.x % 4 * 2) {}
   /// Of element e of a lane's c[j].
   __device__ int row_of(int e) const { return row + e / 2 * 8; }
   __device__ int column_of(int j, int e) const { return 8 * j + column + e % 2; }

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(mma_threads, 2)
   const HeadPart part(T_, all_rows, call.heads, true);  // the last queries see the most keys
   const int b = part.b, h = part.h, first = part.first, kv_head = h / call.group;
   const int keys = call.keys_of(b), end = call.visible_to_rows(b, first, all_rows);
-  const int warp_end = call.visible_to_rows(b, first + warp_row<rows>(), rows);
+  const int warp_end = call.visible_to_rows(b, first + first_row_of_warp<rows>(), rows);
   const float scale = exponent_scale(call), slope = score_slope(call, h);
   const LanePlace<rows> at;
   QueryStatistics of_row[rows / 8];
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(mma_threads, D == 128 ? 2 : 3)
   const HeadPart part(S, all_rows, call.kv_heads);
   const int b = part.b, kv_head = part.h, first = part.first;
   const int keys = call.keys_of(b), begin = call.first_query(b, first, columns);
-  const int warp_begin = call.first_query(b, first + warp_row<rows>(), columns);
+  const int warp_begin = call.first_query(b, first + first_row_of_warp<rows>(), columns);
   const float scale = exponent_scale(call);
 
   start_tile<D, all_rows>(k_tile, call.k, b, kv_head, first, S);

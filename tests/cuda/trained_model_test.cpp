@@ -54,6 +54,8 @@ TEST_CASE("cuda_translates_as_the_cpu_does") {
   convert(model, DType::f32, Device::cuda);
   CHECK(all() == lines);
   const auto on_gpu = looks();
+  REQUIRE(weights.size() == target.size() + 1);
+  REQUIRE(on_gpu.size() == weights.size());
   for (size_t t = 0; t < weights.size(); ++t)
     for (size_t s = 0; s < weights[t].size(); ++s)
       CHECK(std::abs(on_gpu[t][s] - weights[t][s]) < 1e-5);
@@ -116,9 +118,15 @@ TEST_CASE("cuda_weights_are_averaged_as_on_the_cpu") {
     save_model(files.back(), {}, model);
   }
   load_average(files, model);
-  const std::vector<float> cpu = named_parameters(model)[0].tensor.to_vector<float>();
+  const auto values = [&] {
+    std::vector<std::vector<float>> all;
+    for (const NamedTensor& entry : named_tensors(model))
+      all.push_back(entry.tensor.to_vector<float>());
+    return all;
+  };
+  const auto cpu = values();
   convert(model, DType::f32, Device::cuda);
   randomise(model, 3);
   load_average(files, model);
-  CHECK(named_parameters(model)[0].tensor.to_vector<float>() == cpu);
+  CHECK(values() == cpu);
 }
