@@ -209,14 +209,9 @@ void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b
   dispatch("matmul", a.dtype(), [](auto) {});
   const Shape& shape = c.tensor.shape();
   const int64_t batch = shape.range(0, shape.rank() - 2).numel();
-  Gemm g{shape[-2],
-         shape[-1],
-         a.dim(transpose_a ? -2 : -1),
-         transpose_a,
-         transpose_b,
-         std::max<int64_t>(a.dim(-1), 1),
-         std::max<int64_t>(b.dim(-1), 1),
-         std::max<int64_t>(shape[-1], 1)};
+  Gemm g{{shape[-2], shape[-1], a.dim(transpose_a ? -2 : -1), transpose_a, transpose_b,
+          std::max<int64_t>(a.dim(-1), 1), std::max<int64_t>(b.dim(-1), 1),
+          std::max<int64_t>(shape[-1], 1)}};
   g.alpha = static_cast<float>(alpha);
   g.beta = c.accumulate ? 1 : 0;
   if (g.k == 0) {

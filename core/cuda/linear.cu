@@ -95,7 +95,7 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Tensor& sums = active && z.defined() ? z : y;
   const int64_t ld = std::max<int64_t>(I, 1);
   check(I > 0, "linear: on a GPU needs at least one input channel");
-  Gemm g{N, O, I, false, true, ld, ld, std::max<int64_t>(O, 1)};
+  Gemm g{{N, O, I, false, true, ld, ld, std::max<int64_t>(O, 1)}};
   g.bias = bias;
   gemm(g, x, weight, sums);
   if (active) unary_forward(sums, y, unary_of(activation));
