@@ -19,20 +19,22 @@ int index_in(const std::string& name) {
   return error == std::errc() && stop == end ? index : -1;
 }
 
-}  // namespace
-
-std::string why_no_cuda() {
+std::string why_no_gpu(int index) {
   if constexpr (knows_cuda)
-    if (cuda::built()) return cuda::why_not();
+    if (cuda::built()) return cuda::why_not(index);
   return "this program was built without CUDA";
 }
+
+}  // namespace
+
+std::string why_no_cuda() { return why_no_gpu(-1); }
 
 Device find_device(const std::string& name) {
   if (name == "cpu") return Device::cpu;
   const int index = index_in(name);
   check(name == "cuda" || index >= 0, "device: '", name,
         "' is none; use cpu, cuda or cuda:<index>");
-  const std::string why = why_no_cuda();
+  const std::string why = why_no_gpu(index);
   check(why.empty(), "device: ", name, " cannot be used: ", why, "; use cpu");
   if constexpr (knows_cuda)
     if (index >= 0) cuda::use_gpu(index);

@@ -170,7 +170,7 @@ inline nlohmann::json read_kept_run(const std::string& folder, const std::string
 
 /// Reads the options of a run, as its checkpoint keeps them, into the variables that `declared`
 /// was declared with. Those that were given again in `app` must agree with them: a run keeps its
-/// options. The others (not `configurable`) are each call's own.
+/// options, but not where it computes. The others (not `configurable`) are each call's own.
 inline void read_kept_options(CLI::App& declared, const std::string& kept, const CLI::App& app,
                               const std::string& folder) {
   // The same number, or the same word.
@@ -182,6 +182,7 @@ inline void read_kept_options(CLI::App& declared, const std::string& kept, const
   declared.parse_from_stream(text);
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_configurable() || option->count() == 0) continue;
+    if (option->get_name() == "--device") continue;
     const auto has = declared.get_option(option->get_name())->as<std::string>();
     const auto given = option->as<std::string>();
     check(

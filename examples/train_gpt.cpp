@@ -54,6 +54,7 @@ void take_options_from_checkpoint(CLI::App& app, TrainGptOptions& options, nlohm
   saved.out = options.out;
   saved.stop_after = options.stop_after;
   saved.threads = options.threads;
+  if (app.count("--device")) saved.device = options.device;
   saved.inspect = options.inspect;
   saved.resuming = true;
   options = saved;

@@ -98,6 +98,7 @@ void take_options_from_checkpoint(const CLI::App& app, TranslateTrainOptions& o,
   saved.program = o.program;
   saved.out = o.out;
   saved.threads = o.threads;
+  if (app.count("--device")) saved.device = o.device;
   saved.train.seconds = o.train.seconds;
   saved.resume = true;
   o = saved;

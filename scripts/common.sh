@@ -16,10 +16,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # take_jobs N: how many files to compile at a time, instead of one for each core.
 take_jobs() {
-  case ${1:-} in
-    '' | *[!0-9]* | 0*) die "--jobs needs a number above 0, such as --jobs 1; got '${1:-}'" ;;
-  esac
+  check_number --jobs "$@"
   jobs=$1
+}
+# check_number OPTION N: dies where N is no number above 0.
+check_number() {
+  case ${2:-} in
+    '' | *[!0-9]* | 0*) die "$1 needs a number above 0, such as $1 1; got '${2:-}'" ;;
+  esac
 }
 
 # ---- What is missing

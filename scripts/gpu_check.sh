@@ -28,8 +28,8 @@ TEXT
 batch=64 limit=480 prepare='' prepared='' options=()
 while [ $# != 0 ]; do
   case $1 in
-    --batch) batch=${2:?--batch needs a number} && shift ;;
-    --seconds) limit=${2:?--seconds needs a number} && shift ;;
+    --batch) check_number "$@" && batch=$2 && shift ;;
+    --seconds) check_number "$@" && limit=$2 && shift ;;
     --prepare) prepare=yes ;;
     --prepared) prepared=yes ;;
     --no-install) install=no ;;
@@ -41,6 +41,7 @@ while [ $# != 0 ]; do
   shift
 done
 
+[ -z "$prepare" ] || [ -z "$prepared" ] || die "--prepare and --prepared exclude each other."
 folder=$root/build-gpu failed=0
 tests=$folder/tests/cuda/tapeformer_gpu_tests bench=$folder/bench/bench_gpu
 

@@ -105,6 +105,8 @@ TEST_CASE("a_misspelt_option_is_answered_with_the_one_that_may_be_meant") {
   CHECK_THAT(answer(GENERATE_TEXT " --checkpoint run --temprature 0.5"),
              ContainsSubstring("not expected") &&
                  ContainsSubstring("\nIs --temperature meant by --temprature?\n"));
+  CHECK_THAT(answer(GENERATE_TEXT " --checkpoint run --temp 0.5"),
+             ContainsSubstring("Is --temperature meant by --temp?"));
   CHECK_THAT(answer(TRAIN_GPT " --lyers=6"), ContainsSubstring("Is --layers meant by --lyers?"));
   CHECK_THAT(answer(NORM_LAB " --sedes 3"), ContainsSubstring("Is --seeds meant by --sedes?"));
   CHECK_THAT(answer("'" TAPEFORMER_TOKENIZER "' train --data a --merge 5"),

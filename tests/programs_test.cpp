@@ -116,6 +116,8 @@ TEST_CASE("a_stopped_run_resumes_to_the_same_bits") {
   REQUIRE(desk.run(TRAIN_GPT " --resume parts --threads 2").status == 0);
   CHECK(content(desk / "whole" / "model.safetensors") ==
         content(desk / "parts" / "model.safetensors"));
+  CHECK_THAT(desk.run(TRAIN_GPT " --resume parts --device cuda:77").err,
+             ContainsSubstring("cuda:77 cannot be used"));  // where a run goes on is not kept
   const Outcome other = desk.run(TRAIN_GPT " --out parts --resume --lr 0.5");
   CHECK(other.status != 0);
   CHECK_THAT(other.err, ContainsSubstring("--lr 0.5") && ContainsSubstring("new run"));

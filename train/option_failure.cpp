@@ -30,7 +30,10 @@ std::string option_failure(const CLI::App* app, const CLI::Error& error) {
   while (!app->get_subcommands().empty()) app = app->get_subcommands()[0];
   for (const std::string& argument : app->remaining()) {
     const std::string word = argument.substr(0, argument.find('='));
-    const auto from_word = [&](const CLI::Option* o) { return distance(word, o->get_name()); };
+    const auto from_word = [&](const CLI::Option* o) {
+      const std::string name = o->get_name();
+      return word.size() > 3 && name.starts_with(word) ? 0 : distance(word, name);
+    };
     const auto options = app->get_options();  // of which --help is one
     const CLI::Option* nearest = *std::ranges::min_element(options, {}, from_word);
     if (3 * from_word(nearest) <= word.size())

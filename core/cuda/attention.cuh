@@ -196,7 +196,8 @@ template <class F>
 void dispatch_head_size(int64_t D, F&& f) {
   if (D <= 64) return f(std::integral_constant<int, 64>{});
   if (D <= 128) return f(std::integral_constant<int, 128>{});
-  check(D <= 256, "attention: on a GPU a head has at most 256 channels, got ", D, "; use the CPU");
+  check(D <= 256, "attention: on a GPU a head has at most 256 channels, got ", D,
+        "; take more heads, or the CPU");
   f(std::integral_constant<int, 256>{});
 }
 

@@ -184,7 +184,7 @@ Gpu& gpu() {
 cudaStream_t stream() { return gpu().stream; }
 int processors() { return gpu().processors; }
 
-std::string why_not() { return why_not_gpu(the_gpu().index); }
+std::string why_not(int index) { return why_not_gpu(index < 0 ? the_gpu().index : index); }
 
 void use_gpu(int index) {
   Gpu& gpu = the_gpu();
