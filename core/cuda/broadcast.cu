@@ -15,8 +15,7 @@ using namespace tapeformer::cuda;
 template <int N>
 struct Walk {
   int rank = 0;
-  uint32_t sizes[Shape::max_rank] = {};
-  int64_t strides[N][Shape::max_rank] = {};
+  int64_t sizes[Shape::max_rank] = {}, strides[N][Shape::max_rank] = {};
 
   Walk(const Shape& result, const std::array<const Shape*, N>& operands) {
     std::array<int64_t, N> walked;
@@ -49,8 +48,9 @@ struct Walk {
     size_t at = 0;
 #pragma unroll 1
     for (int d = 1; d + 1 < rank; ++d) {
-      at += row % sizes[d] * static_cast<size_t>(strides[k][d]);
-      row /= sizes[d];
+      const auto size = static_cast<size_t>(sizes[d]);
+      at += row % size * static_cast<size_t>(strides[k][d]);
+      row /= size;
     }
     if (rank > 1) at += row * static_cast<size_t>(strides[k][rank - 1]);
     if (strides[k][0]) return tapeformer::cuda::load<n>(x + at + column);
@@ -62,14 +62,14 @@ struct Walk {
 
  private:
   void append(int64_t size, const std::array<int64_t, N>& stride) {
-    bool merge = rank > 0 && size * int64_t{sizes[rank > 0 ? rank - 1 : 0]} <= UINT32_MAX;
+    bool merge = rank > 0;
     for (int k = 0; k < N && merge; ++k)
-      merge = stride[k] == strides[k][rank - 1] * int64_t{sizes[rank - 1]};
+      merge = stride[k] == strides[k][rank - 1] * sizes[rank - 1];
     if (merge) {
-      sizes[rank - 1] *= static_cast<uint32_t>(size);
+      sizes[rank - 1] *= size;
       return;
     }
-    sizes[rank] = static_cast<uint32_t>(size);
+    sizes[rank] = size;
     for (int k = 0; k < N; ++k) strides[k][rank] = stride[k];
     ++rank;
   }

@@ -130,8 +130,14 @@ void each(int64_t n, const F& f, StreamAt at = stream()) {
   launch<each_kernel<F>>(static_cast<unsigned>(blocks), each_threads, 0, at, n, f);
 }
 
+/// `blocks` as a launch takes them. Throws where a grid has no place for so many.
+inline unsigned grid_of(int64_t blocks) {
+  check(blocks <= INT32_MAX, "a launch on a GPU has at most 2^31 - 1 blocks, got ", blocks,
+        "; split the tensor, or use the CPU");
+  return static_cast<unsigned>(blocks);
+}
 inline unsigned blocks_for(int64_t n, int64_t per_block) {
-  return static_cast<unsigned>((n + per_block - 1) / per_block);
+  return grid_of((n + per_block - 1) / per_block);
 }
 
 // ---------------------------------------------------------------- sums and maxima

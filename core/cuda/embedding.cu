@@ -212,8 +212,8 @@ void embedding_backward(const Tensor& dy, const Tensor& indices, const Destinati
     const auto run = [&](auto columns) {
       constexpr int n = decltype(columns)::value;
       launch<embedding_sums_kernel<T, n>>(
-          static_cast<unsigned>(chunks) * column_slices(size(C), n), gather_threads, 0, stream(),
-          in<T>(dy), in<uint64_t>(sorted), size(N), size(C), out<float>(partial), Out(dtable));
+          grid_of(chunks * column_slices(size(C), n)), gather_threads, 0, stream(), in<T>(dy),
+          in<uint64_t>(sorted), size(N), size(C), out<float>(partial), Out(dtable));
     };
     if (chunks == 0) return;
     constexpr int n = pack_of<T>;

@@ -97,10 +97,13 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& co
       const auto run = [&](auto threads) {
         if constexpr (std::is_same_v<T, D> || std::is_same_v<T, float>)
           launch<cross_entropy_kernel<threads, T, D>>(
-              static_cast<unsigned>(N), static_cast<unsigned>(threads), 0, stream(), in<T>(logits),
+              grid_of(N), static_cast<unsigned>(threads), 0, stream(), in<T>(logits),
               in<int32_t>(targets), In(count), static_cast<size_t>(V),
               wide_rows<T>(V, {logits, dlogits}), ignore_index, static_cast<float>(smoothing),
               Out(losses), out<D>(dlogits));
+        else
+          fail("cross_entropy: on a GPU the gradient of ", logits.dtype(),
+               " logits has their dtype, got ", slope, "; convert them with cast(x, DType::f32)");
       };
       if (V <= 1024) return run(std::integral_constant<int, 32>{});
       if (V <= 8192) return run(std::integral_constant<int, 256>{});

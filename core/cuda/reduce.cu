@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(square_threads)
 
 template <unsigned threads, class T>
 void max_of_rows(const Tensor& x, size_t n, const Tensor& y, const Tensor& index) {
-  launch<max_of_row_kernel<threads, T>>(static_cast<unsigned>(y.numel()), threads, 0, stream(),
-                                        in<T>(x), n, n % pack_of<T> == 0 && packed({x.raw()}),
-                                        out<T>(y), out<int32_t>(index));
+  launch<max_of_row_kernel<threads, T>>(grid_of(y.numel()), threads, 0, stream(), in<T>(x), n,
+                                        n % pack_of<T> == 0 && packed({x.raw()}), out<T>(y),
+                                        out<int32_t>(index));
 }
 
 }  // namespace
@@ -204,17 +204,16 @@ void max_backward(const Tensor& dy, const Tensor& index, int dim, const Destinat
 }
 
 void sum_of_squares(const Tensor& x, const Tensor& y) {
-  const int64_t chunks = (x.numel() + square_chunk - 1) / square_chunk;
+  const unsigned chunks = blocks_for(x.numel(), square_chunk);
   const Tensor partial = Tensor::empty({chunks}, DType::f64, Device::cuda);
   dispatch("sum_of_squares", x.dtype(), [&](auto type) {
     using T = decltype(type);
     if (chunks)
-      launch<sum_of_squares_kernel<T>>(static_cast<unsigned>(chunks), square_threads, 0, stream(),
-                                       in<T>(x), static_cast<size_t>(x.numel()),
-                                       out<double>(partial));
+      launch<sum_of_squares_kernel<T>>(chunks, square_threads, 0, stream(), in<T>(x),
+                                       static_cast<size_t>(x.numel()), out<double>(partial));
   });
-  launch<join_squares_kernel>(1, square_threads, 0, stream(), in<double>(partial),
-                              static_cast<size_t>(chunks), Out(y));
+  launch<join_squares_kernel>(1, square_threads, 0, stream(), in<double>(partial), size_t{chunks},
+                              Out(y));
 }
 
 }  // namespace tapeformer::kernels::cuda

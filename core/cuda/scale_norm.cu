@@ -86,7 +86,7 @@ void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, dou
       using Row = decltype(layout);
       launch<scale_norm_backward_kernel<Row, T>>(
           blocks_for(N, Row::rows), Row::block(C), 0, stream(), in<T>(dy), in<T>(x),
-          static_cast<size_t>(N), static_cast<int>(C), In(g), static_cast<float>(1 / epsilon),
+          static_cast<size_t>(N), static_cast<int>(C), In(g), 1 / static_cast<float>(epsilon),
           In(rnorm), out<T>(dx.tensor), dx.accumulate, out<float>(along));
     });
   });

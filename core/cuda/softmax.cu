@@ -141,7 +141,7 @@ void forward(const char* operation, const Tensor& x, const Tensor& y, bool logar
     using T = decltype(type);
     if (C > longest_row)
       return launch<long_softmax_forward_kernel<long_threads, T>>(
-          static_cast<unsigned>(N), long_threads, 0, stream(), in<T>(x), static_cast<size_t>(C),
+          grid_of(N), long_threads, 0, stream(), in<T>(x), static_cast<size_t>(C),
           wide_rows<T>(C, {x, y}), logarithm, out<T>(y));
     dispatch_row<T>(operation, C, {x, y}, [&](auto layout) {
       using Row = decltype(layout);
@@ -160,8 +160,8 @@ void backward(const char* operation, const Tensor& dy, const Tensor& y, bool log
     using T = decltype(type);
     if (C > longest_row)
       return launch<long_softmax_backward_kernel<long_threads, T>>(
-          static_cast<unsigned>(N), long_threads, 0, stream(), in<T>(dy), in<T>(y),
-          static_cast<size_t>(C), wide_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
+          grid_of(N), long_threads, 0, stream(), in<T>(dy), in<T>(y), static_cast<size_t>(C),
+          wide_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
     dispatch_row<T>(operation, C, {dy, y, dx.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<softmax_backward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block(C), 0, stream(),

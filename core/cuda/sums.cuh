@@ -138,8 +138,8 @@ template <int K, int n, class F, class To>
 void launch_sums(const SumPlan& plan, const F& f, const To& to) {
   const size_t column_blocks = plan.column_blocks(n);
   launch<column_sums_kernel<K, n, F, To>>(
-      static_cast<unsigned>(plan.outer * plan.chunks * column_blocks), plan.threads, 0, stream(),
-      plan, static_cast<unsigned>(column_blocks), f, to);
+      grid_of(static_cast<int64_t>(plan.outer * plan.chunks * column_blocks)), plan.threads, 0,
+      stream(), plan, static_cast<unsigned>(column_blocks), f, to);
 }
 
 /// results[k] [outer, width] (+)= scale * sum k over the rows of `outer` matrices [rows, width],

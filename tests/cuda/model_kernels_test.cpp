@@ -313,6 +313,16 @@ TEST_CASE("cuda_cross_entropy_rounds_the_gradient_to_16_bits") {
   }
 }
 
+TEST_CASE("cuda_cross_entropy_refuses_a_gradient_of_another_dtype_than_16_bit_logits") {
+  const auto empty = [](const Shape& shape, DType dtype) {
+    return Tensor::zeros(shape, dtype, Device::cuda);
+  };
+  CHECK_THROWS_WITH(kernels::cross_entropy(empty({3, 65}, DType::bf16), empty({3}, DType::i32),
+                                           empty({1}, DType::f32), -1, 0, empty({3}, DType::f32),
+                                           empty({3, 65}, DType::f32)),
+                    ContainsSubstring("the gradient of bf16 logits has their dtype, got f32"));
+}
+
 TEST_CASE("cuda_cross_entropy_passes_nan_on") {
   for (const int64_t v : {0, 3, 1039}) {
     const Tensor logits = Tensor::zeros({1, 1040}, DType::f32);

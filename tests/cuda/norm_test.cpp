@@ -168,6 +168,20 @@ TEST_CASE("cuda_scale_norm_and_its_gradients") {
   }
 }
 
+TEST_CASE("cuda_scale_norm_of_rows_shorter_than_epsilon_divides_by_epsilon") {
+  const double epsilon = 1e-3;
+  const Tensor x = Tensor::empty({5, 40}, DType::f64);
+  kernels::affine(random_tensor({5, 40}, 1), 1e-5, 0, Destination{x});
+  check_kernel("scale_norm", {x, Tensor::full({1}, 1.5, DType::f64), random_tensor({5, 40}, 2)},
+               {Shape{5, 40}, Shape{1}}, [&](const Inputs& in, const Outputs& out) {
+                 const Tensor y = in[0].empty_like();
+                 const DType statistic = y.dtype() == DType::f64 ? DType::f64 : DType::f32;
+                 const Tensor rnorm = Tensor::empty({5}, statistic, y.device());
+                 kernels::scale_norm_forward(in[0], in[1], epsilon, y, rnorm);
+                 kernels::scale_norm_backward(in[2], in[0], in[1], epsilon, rnorm, out[0], out[1]);
+               });
+}
+
 TEST_CASE("cuda_dynamic_tanh_and_its_gradients") {
   for (const auto [N, C] : {Size{7, 31}, Size{130, 65}, Size{130, 72}}) {
     const std::vector<Argument> arguments = {

@@ -1,5 +1,6 @@
 // Each helper of ptx.cuh does what it promises: its plain branch on the emulator, the instruction
 // itself on a GPU. The numbers are small and whole, so every sum is exact and must be met.
+// What device.cuh promises of grids is here, too: files of nvcc alone can call it.
 #include <numeric>
 
 #include "core/cuda/device.cuh"
@@ -135,6 +136,12 @@ TEST_CASE("ptx_exp2_is_2_to_the_x_within_two_units_in_the_last_place") {
     else
       CHECK(std::abs(got[i] - expected) <= 2 * 0x1p-23 * expected);
   }
+}
+
+TEST_CASE("cuda_grids_have_no_more_blocks_than_a_launch_takes") {
+  CHECK(blocks_for(int64_t{1} << 31, 2) == 1u << 30);
+  CHECK(grid_of(INT32_MAX) == INT32_MAX);
+  CHECK_THROWS_WITH(blocks_for(int64_t{1} << 40, 256), ContainsSubstring("got 4294967296"));
 }
 
 TEST_CASE("ptx_mma_is_the_matrix_product") {
