@@ -39,12 +39,14 @@ struct alignas(n * sizeof(T)) Pack {
 /// The n numbers from x on, which begins on a boundary of their size or of 16 bytes.
 template <int n, class T>
 __device__ Pack<T, n> load(const T* x) {
+  expect_aligned("a pack", x, alignof(Pack<T, n>));
   return *reinterpret_cast<const Pack<T, n>*>(x);
 }
 
 /// The n numbers from `to` on = pack, likewise.
 template <class T, int n>
 __device__ void store(T* to, const Pack<T, n>& pack) {
+  expect_aligned("a pack", to, alignof(Pack<T, n>));
   if constexpr (sizeof(pack) == pack_bytes)
     store_16_bytes(to, std::bit_cast<uint4>(pack));
   else

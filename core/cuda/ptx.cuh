@@ -65,6 +65,16 @@ __device__ inline float fast_exp2(float x) {
 
 // ---------------------------------------------------------------- 16 bytes
 
+/// Faults on the emulator where `data` does not begin at a multiple of `bytes`, as an access there
+/// does on a GPU.
+__device__ inline void expect_aligned([[maybe_unused]] const char* what,
+                                      [[maybe_unused]] const void* data,
+                                      [[maybe_unused]] size_t bytes) {
+#ifdef TAPEFORMER_CUDA_EMULATED
+  cuda_emulator::check_aligned(what, data, bytes);
+#endif
+}
+
 /// Writes 16 bytes of global memory, at a multiple of 16, in one access. nvcc takes several for the
 /// copy of a structure, where a part of it is known earlier than another.
 __device__ inline void store_16_bytes(void* to, uint4 words) {

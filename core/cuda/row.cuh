@@ -97,7 +97,7 @@ class Held {
   __device__ Held(const T* rows, size_t at, int C) : rows_(rows), at_(at), C_(C) {
     if (Row::early && rows)
       Row::for_each(C, [&](int k, int i) {
-        runs_[k] = *reinterpret_cast<const Pack<Word, words>*>(rows + at + i);
+        runs_[k] = load<words>(reinterpret_cast<const Word*>(rows + at + i));
       });
   }
   /// Element j of run k.

@@ -40,6 +40,14 @@ Tensor widened(const Tensor& x) {
   return y;
 }
 
+// As x, one element after a place where packs may begin.
+Tensor odd_copy(const Tensor& x) {
+  const Tensor room = Tensor::empty({(x.numel() / 16 + 2) * 16}, x.dtype(), x.device());
+  const Tensor copy = room.rows(1, x.numel() + 1).view(x.shape());
+  copy.copy_from(x);
+  return copy;
+}
+
 DType dtype_of_result(const Result& result, DType dtype) {
   return result.dtype == DType::f64 ? dtype : result.dtype;
 }
@@ -68,10 +76,15 @@ struct Setting {
   DType dtype;
   Order order;
   bool accumulate;
+  size_t odd = SIZE_MAX;  // which tensor of arguments and results lies odd, if any
 };
 
 void check_setting(const std::vector<Argument>& arguments, const std::vector<Result>& results,
                    const Call& call, const Tolerance& tolerance, const Setting& setting) {
+  size_t placed = 0;
+  const auto place = [&](const Tensor& x) {
+    return placed++ == setting.odd && x.defined() ? odd_copy(x) : x;
+  };
   Inputs here, there;
   for (const Argument& argument : arguments) {
     const Tensor& values = argument.values;
@@ -79,7 +92,7 @@ void check_setting(const std::vector<Argument>& arguments, const std::vector<Res
     const DType dtype = argument.statistic ? DType::f32 : setting.dtype;
     const Tensor low = !given || index ? values : rounded(values, dtype);
     here.push_back(given ? widened(low) : Tensor{});
-    there.push_back(given ? low.to(Device::cuda) : Tensor{});
+    there.push_back(place(given ? low.to(Device::cuda) : Tensor{}));
   }
   Outputs expected, got;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -88,12 +101,12 @@ void check_setting(const std::vector<Argument>& arguments, const std::vector<Res
     const DType dtype = dtype_of_result(result, setting.dtype);
     if (dtype == DType::i32) {
       expected.push_back({Tensor::zeros(result.shape, dtype)});
-      got.push_back({Tensor::empty(result.shape, dtype, Device::cuda)});
+      got.push_back({place(Tensor::empty(result.shape, dtype, Device::cuda))});
       continue;
     }
     const Tensor before = rounded(random_tensor(result.shape, 900 + i), dtype);
     expected.push_back({widened(before), accumulate});
-    got.push_back({before.to(Device::cuda), accumulate});
+    got.push_back({place(before.to(Device::cuda)), accumulate});
     // What is overwritten must not be read.
     if (!accumulate) got.back().tensor.fill(NAN);
   }
@@ -117,14 +130,17 @@ void check_kernel(const std::string& name, const std::vector<Argument>& argument
                   const Tolerance& tolerance) {
   bool adds = false;
   for (const Result& result : results) adds = adds || result.adds;
-  const Setting settings[] = {{DType::f32, Order::forward, false},
-                              {DType::f32, Order::reverse, true},
-                              {DType::f32, Order::random, false},
-                              {DType::bf16, Order::random, true},
-                              {DType::f16, Order::reverse, false}};
+  std::vector<Setting> settings = {{DType::f32, Order::forward, false},
+                                   {DType::f32, Order::reverse, true},
+                                   {DType::f32, Order::random, false},
+                                   {DType::bf16, Order::random, true},
+                                   {DType::f16, Order::reverse, false}};
+  for (size_t odd = 0; odd < arguments.size() + results.size(); ++odd)
+    settings.push_back({DType::bf16, Order::forward, true, odd});
   for (const Setting& setting : settings) {
     INFO(name << " in " << setting.dtype << ", order " << static_cast<int>(setting.order)
-              << (setting.accumulate && adds ? ", adding" : ""));
+              << (setting.accumulate && adds ? ", adding" : "")
+              << (setting.odd < SIZE_MAX ? ", odd tensor " + std::to_string(setting.odd) : ""));
     check_setting(arguments, results, call, tolerance, setting);
   }
 }

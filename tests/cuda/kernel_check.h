@@ -1,5 +1,6 @@
 // Runs a kernel on the GPU, an emulated one in most builds, in f32, bf16 and f16 and in three
-// orders of threads, and compares it with the CPU's kernel in double.
+// orders of threads, and with each of its tensors where no pack of 16 bytes may begin; and compares
+// it with the CPU's kernel in double.
 #pragma once
 
 #include <functional>

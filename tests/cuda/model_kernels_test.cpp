@@ -253,7 +253,7 @@ TEST_CASE("cuda_embedding_gradients_sum_over_equal_indices") {
 }
 
 TEST_CASE("cuda_cross_entropy_and_its_gradient") {
-  for (const int64_t V : {5, 65, 1030, 64, 1040})  // the last two 16 bytes at a time
+  for (const int64_t V : {5, 65, 1030, 8193, 64, 1040, 8200})  // the last three 16 bytes at a time
     for (const double smoothing : {0.0, 0.1}) {
       const int64_t N = 9;
       const Tensor targets = random_indices(N, static_cast<int32_t>(V), 1);
@@ -264,16 +264,20 @@ TEST_CASE("cuda_cross_entropy_and_its_gradient") {
                      kernels::count_targets(in[0], -1, out[0].tensor);
                    });
       check_kernel("cross_entropy", {random_tensor({N, V}, 2), targets, {count, true}},
-                   {{Shape{N}, false}, {Shape{N, V}, false}, {Shape{N}, false}},
+                   {{Shape{N}, false},
+                    {Shape{N, V}, false},
+                    {Shape{N}, false},
+                    {Shape{N}, false},
+                    {Shape{N, V}, false}},
                    [&](const Inputs& in, const Outputs& out) {
                      kernels::cross_entropy(in[0], in[1], in[2], -1, smoothing, out[0].tensor,
                                             out[1].tensor);
                      kernels::cross_entropy(in[0], in[1], in[2], -1, smoothing, out[2].tensor,
                                             none);
                      // In place: the gradient may take the logits' memory.
-                     const Tensor own = in[0].clone();
-                     kernels::cross_entropy(own, in[1], in[2], -1, smoothing, out[0].tensor, own);
-                     out[1].tensor.copy_from(own);
+                     out[4].tensor.copy_from(in[0]);
+                     kernels::cross_entropy(out[4].tensor, in[1], in[2], -1, smoothing,
+                                            out[3].tensor, out[4].tensor);
                    });
     }
 }
@@ -324,8 +328,8 @@ TEST_CASE("cuda_cross_entropy_refuses_a_gradient_of_another_dtype_than_16_bit_lo
 }
 
 TEST_CASE("cuda_cross_entropy_passes_nan_on") {
-  for (const int64_t v : {0, 3, 1039}) {
-    const Tensor logits = Tensor::zeros({1, 1040}, DType::f32);
+  for (const auto& [V, v] : {std::pair{1040, 0}, {1040, 3}, {1040, 1039}, {8200, 8199}}) {
+    const Tensor logits = Tensor::zeros({1, V}, DType::f32);
     logits.data<float>()[v] = NAN;
     const Tensor there = logits.to(Device::cuda), dlogits = there.empty_like();
     const Tensor loss = there.empty_like({1});

@@ -5,10 +5,8 @@
 using namespace tapeformer;
 
 namespace {
-const Tensor none;  // not given
-}
 
-namespace {
+const Tensor none;  // not given
 
 struct Size {
   int64_t rows, channels;
@@ -29,14 +27,6 @@ Kept layer_norm_of(const Tensor& s) {
   kernels::layer_norm_forward(s, none, 1, none, none, 1e-5, none, s.empty_like(), kept.mean,
                               kept.rstd);
   return kept;
-}
-
-// As x, an element after a place where 16 bytes of it could lie that one access reads.
-Tensor odd_copy(const Tensor& x) {
-  const Tensor longer = Tensor::empty({x.numel() + 16}, x.dtype(), x.device());
-  const Tensor copy = longer.rows(1, x.numel() + 1).view(x.shape());
-  copy.copy_from(x);
-  return copy;
 }
 
 }  // namespace
@@ -79,27 +69,6 @@ TEST_CASE("cuda_layer_norm_adds_a_residual") {
                                                out[1].tensor, out[2].tensor, out[3].tensor);
                  },
                  {1e-5, 1});
-}
-
-TEST_CASE("cuda_norms_take_rows_that_lie_odd") {
-  for (const int64_t C : {40, 768, 1032})
-    for (const auto& [place, odd] : {std::pair{"x", 0}, {"gamma", 1}, {"dy", 2}, {"ds", 3}}) {
-      INFO(place << " lies odd, rows of " << C);
-      const auto at = [&](int i, const Tensor& x) { return i == odd ? odd_copy(x) : x; };
-      check_kernel(
-          "rms_norm", {random_tensor({6, C}, 1), random_tensor({C}, 2), random_tensor({6, C}, 3)},
-          {Shape{6, C}, Shape{C}},
-          [&](const Inputs& in, const Outputs& out) {
-            const Tensor x = at(0, in[0]), gamma = at(1, in[1]), ds = at(3, out[0].tensor);
-            const DType statistic = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
-            const Tensor rstd = Tensor::empty({6}, statistic, x.device()), y = ds.empty_like();
-            kernels::rms_norm_forward(x, none, 1, gamma, 1e-5, none, y, rstd);
-            kernels::rms_norm_backward(at(2, in[2]), x, gamma, rstd, none,
-                                       Destination{ds, out[0].accumulate}, out[1]);
-            if (odd == 3) out[0].tensor.copy_from(ds);
-          },
-          3e-5);
-    }
 }
 
 TEST_CASE("cuda_layer_norm_keeps_the_digits_of_rows_far_from_zero") {
@@ -240,6 +209,62 @@ void check_batch_norm(int64_t C) {
 TEST_CASE("cuda_batch_norm_and_its_gradients") {
   check_batch_norm(33);
   check_batch_norm(40);  // 16 bytes at a time
+}
+
+namespace {
+
+// What `backward` writes to one destination, the others being empty, is what it writes beside them.
+void check_each_alone(const std::string& name, const std::vector<Shape>& shapes,
+                      const std::function<void(const Outputs&)>& backward) {
+  const auto unwritten = [](const Shape& shape) {
+    return Destination{Tensor::full(shape, NAN, DType::f32, Device::cuda)};
+  };
+  Outputs all;
+  for (const Shape& shape : shapes) all.push_back(unwritten(shape));
+  backward(all);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    INFO(name << ", gradient " << i);
+    Outputs one(shapes.size());
+    one[i] = unwritten(shapes[i]);
+    backward(one);
+    CHECK(one[i].tensor.to_vector<float>() == all[i].tensor.to_vector<float>());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cuda_norms_give_each_gradient_alone_as_beside_the_others") {
+  for (const int64_t C : {40, 257, 1032}) {
+    INFO("rows of " << C);
+    const auto random = [](const Shape& shape, uint64_t seed) {
+      return random_tensor(shape, seed, DType::f32).to(Device::cuda);
+    };
+    const Shape rows{6, C}, channels{C};
+    const Tensor x = random(rows, 1), dy = random(rows, 2), gamma = random(channels, 3);
+    const Tensor y = x.empty_like(), mean = x.empty_like({6}), rstd = mean.empty_like();
+    kernels::layer_norm_forward(x, none, 1, none, none, 1e-5, none, y, mean, rstd);
+    check_each_alone("layer_norm", {rows, channels, channels}, [&](const Outputs& out) {
+      kernels::layer_norm_backward(dy, x, gamma, mean, rstd, false, none, out[0], out[1], out[2]);
+    });
+    check_each_alone("rms_norm", {rows, channels}, [&](const Outputs& out) {
+      kernels::rms_norm_backward(dy, x, gamma, rstd, none, out[0], out[1]);
+    });
+    const Tensor one = random({1}, 4);
+    check_each_alone("scale_norm", {rows, {1}}, [&](const Outputs& out) {
+      kernels::scale_norm_backward(dy, x, one, 1e-5, rstd, out[0], out[1]);
+    });
+    check_each_alone("dyt", {rows, {1}, channels, channels}, [&](const Outputs& out) {
+      kernels::dyt_backward(dy, x, one, gamma, out[0], out[1], out[2], out[3]);
+    });
+    const Tensor centre = random(channels, 5),
+                 variance = Tensor::full({C}, 2, DType::f32).to(Device::cuda);
+    const Shape batch{2, 3, C};
+    for (const bool constant : {false, true})
+      check_each_alone("batch_norm", {batch, channels, channels}, [&](const Outputs& out) {
+        kernels::batch_norm_backward(dy.view(batch), x.view(batch), none, centre, variance, 1e-5,
+                                     constant, gamma, out[0], out[1], out[2]);
+      });
+  }
 }
 
 TEST_CASE("cuda_softmax_log_softmax_and_their_gradients") {
