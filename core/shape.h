@@ -77,6 +77,14 @@ class Shape {
   int rank_ = 0;
 };
 
+/// A tensor's sizes seen around one dimension: [outer, n, inner].
+struct Around {
+  int64_t outer = 1, n = 1, inner = 1;
+  Around(const Shape& shape, int dim) {
+    for (int i = 0; i < shape.rank(); ++i) (i < dim ? outer : i == dim ? n : inner) *= shape[i];
+  }
+};
+
 /// The shape of a (+) b under NumPy's broadcasting: aligned at the last dimension, a size of 1
 /// stretches. Throws, naming `operation`, when the shapes do not fit.
 Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b);

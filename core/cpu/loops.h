@@ -44,12 +44,4 @@ void assign_each(const Tensor& y, int64_t cost, const F& f) {
                   [&](int64_t begin, int64_t end) { assign_range(begin, end, out, false, f); });
 }
 
-/// A tensor's sizes seen around one dimension: [outer, n, inner].
-struct Around {
-  int64_t outer = 1, n = 1, inner = 1;
-  Around(const Shape& shape, int dim) {
-    for (int i = 0; i < shape.rank(); ++i) (i < dim ? outer : i == dim ? n : inner) *= shape[i];
-  }
-};
-
 }  // namespace tapeformer::cpu

@@ -13,7 +13,6 @@ inline constexpr int attention_tile = 32, attention_lanes = 4;
 inline constexpr int attention_threads = attention_tile * attention_lanes;
 inline constexpr int attention_scores = attention_tile / attention_lanes;  // of a row, in one lane
 inline constexpr int score_pitch = attention_tile + 1;
-inline constexpr float log2_of_e = 1.4426950408889634f;
 
 /// Rows of heads inside a larger tensor, see Heads.
 template <class T>

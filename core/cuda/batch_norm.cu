@@ -200,8 +200,6 @@ struct BatchNormBackward : EachInRows {
 };
 
 Tensor per_channel(int64_t C) { return Tensor::empty({C}, DType::f32, Device::cuda); }
-int64_t rows_of(const Tensor& x) { return x.dim(0) * x.dim(1); }
-size_t size(int64_t n) { return static_cast<size_t>(n); }
 
 }  // namespace
 

@@ -36,7 +36,7 @@ struct Walk {
 
   // Whether packs of n columns lie together in all operands that walk the rows, and in `data`.
   bool packs(int64_t n, std::initializer_list<const void*> data) const {
-    bool whole = width() % n == 0 && packed(data);
+    bool whole = packed(n, {width()}, data);
     for (int k = 0; k < N; ++k)
       for (int d = 1; d < rank && strides[k][0]; ++d) whole = whole && strides[k][d] % n == 0;
     return whole;
@@ -48,11 +48,10 @@ struct Walk {
     size_t at = 0;
 #pragma unroll 1
     for (int d = 1; d + 1 < rank; ++d) {
-      const auto size = static_cast<size_t>(sizes[d]);
-      at += row % size * static_cast<size_t>(strides[k][d]);
-      row /= size;
+      at += row % size(sizes[d]) * size(strides[k][d]);
+      row /= size(sizes[d]);
     }
-    if (rank > 1) at += row * static_cast<size_t>(strides[k][rank - 1]);
+    if (rank > 1) at += row * size(strides[k][rank - 1]);
     if (strides[k][0]) return tapeformer::cuda::load<n>(x + at + column);
     Pack<T, n> same;
 #pragma unroll
@@ -260,7 +259,7 @@ void each_in_walk(const Walk<N>& walk, const Tensor& y, const F& f,
 
 void binary_forward(const Tensor& a, const Tensor& b, Binary op, const Tensor& y) {
   const Walk<2> walk(y.shape(), {&a.shape(), &b.shape()});
-  const auto width = static_cast<size_t>(walk.width());
+  const auto width = size(walk.width());
   dispatch("binary", a.dtype(), [&](auto type) {
     using T = decltype(type);
     each_in_walk<pack_of<T>>(walk, y,
@@ -276,7 +275,7 @@ void binary_backward(const Tensor& dy, const Tensor& a, const Tensor& b, Binary 
   const Tensor &left = a.defined() ? a : dy, &right = b.defined() ? b : dy;
   const Destination each_element = before_summing(dy, d);
   const Walk<2> walk(dy.shape(), {&left.shape(), &right.shape()});
-  const auto width = static_cast<size_t>(walk.width());
+  const auto width = size(walk.width());
   dispatch("binary", dy.dtype(), [&](auto type) {
     using T = decltype(type);
     each_in_walk<pack_of<T>>(
@@ -290,7 +289,7 @@ void binary_backward(const Tensor& dy, const Tensor& a, const Tensor& b, Binary 
 
 void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, const Tensor& y) {
   const Walk<3> walk(y.shape(), {&condition.shape(), &a.shape(), &b.shape()});
-  const auto width = static_cast<size_t>(walk.width());
+  const auto width = size(walk.width());
   const auto run = [&](auto type) {
     using T = decltype(type);
     each_in_walk<where_n>(
@@ -305,7 +304,7 @@ void where_forward(const Tensor& condition, const Tensor& a, const Tensor& b, co
 void where_backward(const Tensor& dy, const Tensor& condition, bool first, const Destination& d) {
   const Destination each_element = before_summing(dy, d);
   const Walk<1> walk(dy.shape(), {&condition.shape()});
-  const auto width = static_cast<size_t>(walk.width());
+  const auto width = size(walk.width());
   dispatch("where", dy.dtype(), [&](auto type) {
     using T = decltype(type);
     each_in_walk<where_n>(

@@ -50,6 +50,13 @@ void dispatch(const char* operation, DType dtype, F&& f) {
   }
 }
 
+/// The same, and i32: all elements can be copied and added.
+template <class F>
+void dispatch_number(const char* operation, DType dtype, F&& f) {
+  if (dtype == DType::i32) return f(int32_t{});
+  dispatch(operation, dtype, f);
+}
+
 /// Where a kernel writes: a tensor of f32, bf16 or f16, and whether to add to what is there.
 struct Out {
   void* data = nullptr;
@@ -88,6 +95,10 @@ struct In {
     return to_float(static_cast<const f16*>(data)[i]);
   }
 };
+
+constexpr size_t size(int64_t n) { return static_cast<size_t>(n); }
+/// The rows of x, whose last dimension is a row.
+inline int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }
 
 /// What a kernel reads; undefined tensors give null.
 template <class T>
@@ -155,28 +166,37 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// The sum of x over the block's threads, for all of them. Called by all of them.
-template <unsigned threads>
-__device__ float block_sum(float x) {
-  x = warp_sum(x);
-  if constexpr (threads == 32) return x;
-  SHARED(float, partial, [threads / 32]);
+/// Joins each of K numbers over the block's threads, for all of them, which all call it; in one
+/// exchange. `over_warp` joins over a warp, and `nothing` changes no result.
+template <int K, class F>
+__device__ void over_block(float (&x)[K], float nothing, const F& over_warp) {
+#pragma unroll
+  for (float& value : x) value = over_warp(value);
+  const unsigned warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warps == 1) return;
+  SHARED(float, partial, [K][32]);
   __syncthreads();  // the last call's readers are done
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (lane == 0) partial[k][warp] = x[k];
   __syncthreads();
-  x = threadIdx.x % 32 < threads / 32 ? partial[threadIdx.x % 32] : 0;
-  return warp_sum(x);
+#pragma unroll
+  for (int k = 0; k < K; ++k) x[k] = over_warp(lane < warps ? partial[k][lane] : nothing);
 }
-template <unsigned threads>
-__device__ float block_max(float x) {
-  x = warp_max(x);
-  if constexpr (threads == 32) return x;
-  SHARED(float, partial, [threads / 32]);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = threadIdx.x % 32 < threads / 32 ? partial[threadIdx.x % 32] : -INFINITY;
-  return warp_max(x);
+
+template <int K>
+__device__ void block_sum(float (&x)[K]) {
+  over_block(x, 0, [](float y) { return warp_sum(y); });
+}
+__device__ inline float block_sum(float x) {
+  float sums[] = {x};
+  block_sum(sums);
+  return sums[0];
+}
+__device__ inline float block_max(float x) {
+  float largest[] = {x};
+  over_block(largest, -INFINITY, [](float y) { return warp_max(y); });
+  return largest[0];
 }
 
 }  // namespace tapeformer::cuda

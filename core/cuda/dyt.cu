@@ -58,26 +58,25 @@ struct DytBackward {
 
 void dyt_forward(const Tensor& x, const Tensor& alpha, const Tensor& gamma, const Tensor& beta,
                  const Tensor& y) {
-  const int64_t C = x.dim(-1), N = C ? x.numel() / C : 0;
+  const int64_t C = x.dim(-1), N = rows_of(x);
   dispatch("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr int n = pack_of<T>;
-    each_in_rows<n>(
-        N, C, packed(n, {C}, {x.raw(), gamma.raw(), beta.raw(), y.raw()}),
-        DytForward<T>{{}, in<T>(x), static_cast<size_t>(C), alpha, gamma, beta, out<T>(y)});
+    each_in_rows<n>(N, C, packed(n, {C}, {x.raw(), gamma.raw(), beta.raw(), y.raw()}),
+                    DytForward<T>{{}, in<T>(x), size(C), alpha, gamma, beta, out<T>(y)});
   });
 }
 
 void dyt_backward(const Tensor& dy, const Tensor& x, const Tensor& alpha, const Tensor& gamma,
                   const Destination& dx, const Destination& dalpha, const Destination& dgamma,
                   const Destination& dbeta) {
-  const int64_t C = x.dim(-1), N = C ? x.numel() / C : 0;
+  const int64_t C = x.dim(-1), N = rows_of(x);
   dispatch("dyt", x.dtype(), [&](auto type) {
     using T = decltype(type);
     const Tensor of_channels = dalpha ? Tensor::empty({C}, DType::f32, Device::cuda) : Tensor{};
-    sum_columns<pack_of<T>>(
-        1, N, C, DytBackward<T>{in<T>(dy), in<T>(x), static_cast<size_t>(C), alpha, gamma, dx},
-        {dy.raw(), x.raw(), gamma.raw(), in<T>(dx.tensor)}, {dgamma, dbeta, {of_channels}});
+    sum_columns<pack_of<T>>(1, N, C, DytBackward<T>{in<T>(dy), in<T>(x), size(C), alpha, gamma, dx},
+                            {dy.raw(), x.raw(), gamma.raw(), in<T>(dx.tensor)},
+                            {dgamma, dbeta, {of_channels}});
     if (dalpha) sum_middle(of_channels, 1, C, 1, 1, dalpha);
   });
 }

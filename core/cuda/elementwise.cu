@@ -118,12 +118,6 @@ struct PowerBackward : Each {
   }
 };
 
-template <class F>
-void dispatch_number(const char* operation, DType dtype, F&& f) {
-  if (dtype == DType::i32) return f(int32_t{});
-  dispatch(operation, dtype, f);
-}
-
 template <class T>
 T converted(double value) {
   if constexpr (std::is_same_v<T, int32_t>)

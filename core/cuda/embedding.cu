@@ -168,17 +168,16 @@ struct JoinChunks : EachInRows {
 // The keys of all positions, sorted.
 Tensor sorted_keys(const Tensor& indices) {
   const int64_t N = indices.numel();
-  const auto size = static_cast<size_t>(N);
-  const auto keys = [&] {
+  const auto keys = [&] {  // 64 bits each
     return Tensor::empty({N, 2}, DType::i32, Device::cuda);
-  };  // 64 bits each
+  };
   Tensor sorted = keys();
   if (N)
     launch<sort_positions_kernel>(blocks_for(N, sort_chunk), sort_threads, 0, stream(),
-                                  in<int32_t>(indices), size, out<uint64_t>(sorted));
-  for (size_t run = sort_chunk; run < size; run *= MergeRuns::ways) {
+                                  in<int32_t>(indices), size(N), out<uint64_t>(sorted));
+  for (size_t run = sort_chunk; run < size(N); run *= MergeRuns::ways) {
     const Tensor merged = keys();
-    each(N, MergeRuns{{}, in<uint64_t>(sorted), run, size, out<uint64_t>(merged)});
+    each(N, MergeRuns{{}, in<uint64_t>(sorted), run, size(N), out<uint64_t>(merged)});
     sorted = merged;
   }
   return sorted;
@@ -191,9 +190,9 @@ void embedding_forward(const Tensor& table, const Tensor& indices, const Tensor&
     using T = decltype(type);
     constexpr int n = pack_of<T>;
     const int64_t C = table.dim(1);
-    each_in_rows<n>(indices.numel(), C, packed(n, {C}, {table.raw(), y.raw()}),
-                    EmbeddingForward<T>{
-                        {}, in<T>(table), in<int32_t>(indices), static_cast<size_t>(C), out<T>(y)});
+    each_in_rows<n>(
+        indices.numel(), C, packed(n, {C}, {table.raw(), y.raw()}),
+        EmbeddingForward<T>{{}, in<T>(table), in<int32_t>(indices), size(C), out<T>(y)});
   });
 }
 
@@ -201,7 +200,6 @@ void embedding_backward(const Tensor& dy, const Tensor& indices, const Destinati
   const int64_t N = indices.numel(), V = dtable.tensor.dim(0), C = dy.dim(-1);
   check(N <= UINT32_MAX, "embedding: on a GPU at most 2^32 indices, got ", N);
   if (V * C == 0) return;
-  const auto size = [](int64_t n) { return static_cast<size_t>(n); };
   const int64_t chunks = (N + gather_keys - 1) / gather_keys;
   const Tensor sorted = sorted_keys(indices);
   const Tensor partial = Tensor::empty({chunks, 2, C}, DType::f32, Device::cuda);

@@ -103,7 +103,7 @@ void linear_forward(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation activation,
                               const Tensor& dz, const Destination& dbias) {
-  const int64_t O = dy.dim(-1), N = O ? dy.numel() / O : 0;
+  const int64_t O = dy.dim(-1), N = rows_of(dy);
   if (activation == Activation::none) {
     if (dz.defined()) copy(dy, dz);
     if (dbias) sum_middle(dy, 1, N, O, 1, dbias);
@@ -114,29 +114,29 @@ void bias_activation_backward(const Tensor& dy, const Tensor& z, Activation acti
     const std::initializer_list<const void*> data = {dy.raw(), z.raw(), dz.raw()};
     const ActivationBackward<T> a{{}, in<T>(dy), in<T>(z), unary_of(activation), out<T>(dz)};
     if (dbias)
-      sum_columns<pack_of<T>>(1, N, O, BiasActivation<T>{a, static_cast<size_t>(O)}, data, {dbias});
+      sum_columns<pack_of<T>>(1, N, O, BiasActivation<T>{a, size(O)}, data, {dbias});
     else
       each_pack<pack_of<T>>(dy.numel(), a, data);
   });
 }
 
 void swiglu_forward(const Tensor& x, const Tensor& y) {
-  const int64_t F = y.dim(-1), N = F ? y.numel() / F : 0;
+  const int64_t F = y.dim(-1), N = rows_of(y);
   dispatch("swiglu", x.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr int n = pack_of<T>;
     each_in_rows<n>(N, F, packed(n, {F}, {x.raw(), y.raw()}),
-                    SwigluForward<T>{{}, in<T>(x), static_cast<size_t>(F), out<T>(y)});
+                    SwigluForward<T>{{}, in<T>(x), size(F), out<T>(y)});
   });
 }
 
 void swiglu_backward(const Tensor& dy, const Tensor& x, const Destination& dx) {
-  const int64_t F = dy.dim(-1), N = F ? dy.numel() / F : 0;
+  const int64_t F = dy.dim(-1), N = rows_of(dy);
   dispatch("swiglu", x.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr int n = pack_of<T>;
     each_in_rows<n>(N, F, packed(n, {F}, {dy.raw(), x.raw(), dx.tensor.raw()}),
-                    SwigluBackward<T>{{}, in<T>(dy), in<T>(x), static_cast<size_t>(F), dx});
+                    SwigluBackward<T>{{}, in<T>(dy), in<T>(x), size(F), dx});
   });
 }
 

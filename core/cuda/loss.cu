@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(count_threads)
     count_targets_kernel(const int32_t* target, size_t n, int32_t ignore_index, Out count) {
   float counted = 0;  // exact up to 2^24 targets for each thread
   for (size_t i = threadIdx.x; i < n; i += count_threads) counted += target[i] != ignore_index;
-  counted = block_sum<count_threads>(counted);
+  counted = block_sum(counted);
   if (threadIdx.x == 0) count.write(0, fmaxf(counted, 1));
 }
 
@@ -28,7 +28,6 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
     cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,
                          int32_t ignore_index, float smoothing, Out losses, D* dlogits) {
   constexpr int n = pack_of<T>;
-  using Row = RowLayout<threads, n, n>;
   const T* x = logits + blockIdx.x * V;
   D* dx = dlogits ? dlogits + blockIdx.x * V : nullptr;
   const int32_t target = targets[blockIdx.x];
@@ -47,15 +46,15 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
     float values[pack], grown = largest;
     read(x + v, values);
     for (const float value : values) grown = fmaxf(grown, value);
-    sums[0] *= exponential(largest - grown);
+    sums[0] *= fast_exp(largest - grown);
     largest = grown;
-    for (const float value : values) sums[0] += exponential(value - largest);
+    for (const float value : values) sums[0] += fast_exp(value - largest);
     if (smoothing != 0)
       for (const float value : values) sums[1] += value;
   });
-  const float row_largest = Row::max(largest);
-  sums[0] *= exponential(largest - row_largest);
-  Row::sum(sums);
+  const float row_largest = block_max(largest);
+  sums[0] *= fast_exp(largest - row_largest);
+  block_sum(sums);
   const float Z = sums[0], uniform = smoothing / V;
   float l_target = 0;
   if (threadIdx.x == 0) {
@@ -69,12 +68,12 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
   for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
     float slopes[pack];
     read(x + v, slopes);
-    for (float& slope : slopes) slope = exponential(slope - row_largest) * scale - uniform * share;
+    for (float& slope : slopes) slope = fast_exp(slope - row_largest) * scale - uniform * share;
     write(dx + v, slopes);
   });
   __syncthreads();  // what the target has as any other has been written
   if (threadIdx.x == 0)
-    dx[target] = from_float<D>(exponential(l_target) * scale - (uniform + (1 - smoothing)) * share);
+    dx[target] = from_float<D>(fast_exp(l_target) * scale - (uniform + (1 - smoothing)) * share);
 }
 
 }  // namespace
@@ -98,9 +97,8 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& co
         if constexpr (std::is_same_v<T, D> || std::is_same_v<T, float>)
           launch<cross_entropy_kernel<threads, T, D>>(
               grid_of(N), static_cast<unsigned>(threads), 0, stream(), in<T>(logits),
-              in<int32_t>(targets), In(count), static_cast<size_t>(V),
-              wide_rows<T>(V, {logits, dlogits}), ignore_index, static_cast<float>(smoothing),
-              Out(losses), out<D>(dlogits));
+              in<int32_t>(targets), In(count), size(V), wide_rows<T>(V, {logits, dlogits}),
+              ignore_index, static_cast<float>(smoothing), Out(losses), out<D>(dlogits));
         else
           fail("cross_entropy: on a GPU the gradient of ", logits.dtype(),
                " logits has their dtype, got ", slope, "; convert them with cast(x, DType::f32)");

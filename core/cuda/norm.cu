@@ -58,7 +58,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
   if (N == 0) return;
   dispatch(operation, x.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Forward<T> a{static_cast<size_t>(N),
+    const Forward<T> a{size(N),
                        static_cast<int>(C),
                        in<T>(x),
                        in<T>(residual),
@@ -146,23 +146,6 @@ __global__ void __launch_bounds__(Row::most_block, resident<Row>)
   });
 }
 
-template <int K>
-struct GroupSums {
-  static constexpr int rows_at_once = 4;
-  const float* x;  // [groups, K, width]
-  size_t width;
-  template <int n>
-  __device__ void run(size_t group, size_t column, float (&sums)[K][n]) const {
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      float values[n];
-      read(x + (group * K + k) * width + column, values);
-#pragma unroll
-      for (int j = 0; j < n; ++j) sums[k][j] += values[j];
-    }
-  }
-};
-
 template <bool centred>
 void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, const Tensor& gamma,
                    const Tensor& mean, const Tensor& rstd, bool detached, const Tensor& dsum,
@@ -182,8 +165,8 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
       const Tensor sums =
           dgamma || dbeta ? Tensor::empty({groups, kinds, C}, DType::f32, Device::cuda) : Tensor{};
       const Tensor old = ds.accumulate ? ds.tensor : Tensor{};
-      const Backward<T> a{static_cast<size_t>(N),
-                          static_cast<size_t>(groups),
+      const Backward<T> a{size(N),
+                          size(groups),
                           static_cast<int>(C),
                           in<T>(dy),
                           in<T>(s),
@@ -198,7 +181,7 @@ void norm_backward(const char* operation, const Tensor& dy, const Tensor& s, con
       launch<norm_backward_kernel<centred, Row, T>>(blocks_for(groups, Row::rows), Row::block(C), 0,
                                                     stream(), a);
       if (!sums.defined()) return;
-      const GroupSums<kinds> rows{in<float>(sums), static_cast<size_t>(C)};
+      const Elements<float, kinds> rows{in<float>(sums), size(C)};
       if constexpr (centred)
         sum_columns<pack_of<float>>(1, groups, C, rows, {rows.x}, {dgamma, dbeta});
       else

@@ -129,11 +129,10 @@ void each_pack(int64_t count, const F& f, std::initializer_list<const void*> dat
     return static_cast<unsigned>(
         std::clamp<int64_t>((count / width + each_threads - 1) / each_threads, 1, most_blocks));
   };
-  const auto size = static_cast<size_t>(count);
   if (packed(data))
-    launch<each_pack_kernel<F, n>>(blocks(n), each_threads, 0, at, size, f);
+    launch<each_pack_kernel<F, n>>(blocks(n), each_threads, 0, at, size(count), f);
   else
-    launch<each_pack_kernel<F, 1>>(blocks(1), each_threads, 0, at, size, f);
+    launch<each_pack_kernel<F, 1>>(blocks(1), each_threads, 0, at, size(count), f);
 }
 
 /// Functions of n columns of a row from one on, run<n>(row, column), that run for all of a matrix.
@@ -165,7 +164,6 @@ void each_in_rows(int64_t rows, int64_t width, bool possible, const F& f, Stream
   const int64_t packs = possible ? width / n : width;
   const int64_t blocks = std::min(most_blocks, (rows * packs + each_threads - 1) / each_threads);
   const int64_t threads = blocks * each_threads;
-  const auto size = [](int64_t count) { return static_cast<size_t>(count); };
   const auto run = [&](auto columns) {
     launch<each_in_rows_kernel<F, decltype(columns)::value>>(
         static_cast<unsigned>(blocks), each_threads, 0, at, size(rows), size(packs),

@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(square_threads)
 }
 
 template <unsigned threads, class T>
-void max_of_rows(const Tensor& x, size_t n, const Tensor& y, const Tensor& index) {
-  launch<max_of_row_kernel<threads, T>>(grid_of(y.numel()), threads, 0, stream(), in<T>(x), n,
-                                        n % pack_of<T> == 0 && packed({x.raw()}), out<T>(y),
+void max_of_rows(const Tensor& x, int64_t n, const Tensor& y, const Tensor& index) {
+  launch<max_of_row_kernel<threads, T>>(grid_of(y.numel()), threads, 0, stream(), in<T>(x), size(n),
+                                        packed(pack_of<T>, {n}, {x.raw()}), out<T>(y),
                                         out<int32_t>(index));
 }
 
@@ -167,9 +167,9 @@ void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx
                     packed(n, {width}, {dy.raw(), dx.tensor.raw()}),
                     SumBackward<T>{{},
                                    in<T>(dy),
-                                   static_cast<size_t>(around.n),
-                                   static_cast<size_t>(around.inner),
-                                   static_cast<size_t>(width),
+                                   size(around.n),
+                                   size(around.inner),
+                                   size(width),
                                    static_cast<float>(scale),
                                    dx});
   });
@@ -178,11 +178,12 @@ void sum_backward(const Tensor& dy, int dim, double scale, const Destination& dx
 void max_forward(const Tensor& x, int dim, const Tensor& y, const Tensor& index) {
   const Around around(x.shape(), dim);
   if (y.numel() == 0) return;
-  const auto n = static_cast<size_t>(around.n), inner = static_cast<size_t>(around.inner);
+  const int64_t n = around.n, inner = around.inner;
   dispatch("max", x.dtype(), [&](auto type) {
     using T = decltype(type);
     if (inner > 1)
-      each(y.numel(), MaxForward<T>{{}, in<T>(x), n, inner, out<T>(y), out<int32_t>(index)});
+      each(y.numel(),
+           MaxForward<T>{{}, in<T>(x), size(n), size(inner), out<T>(y), out<int32_t>(index)});
     else if (n <= 1024)
       max_of_rows<32, T>(x, n, y, index);
     else
@@ -194,12 +195,8 @@ void max_backward(const Tensor& dy, const Tensor& index, int dim, const Destinat
   const Around around(dx.tensor.shape(), dim);
   dispatch("max", dy.dtype(), [&](auto type) {
     using T = decltype(type);
-    each(dx.tensor.numel(), MaxBackward<T>{{},
-                                           in<T>(dy),
-                                           in<int32_t>(index),
-                                           static_cast<size_t>(around.n),
-                                           static_cast<size_t>(around.inner),
-                                           dx});
+    each(dx.tensor.numel(),
+         MaxBackward<T>{{}, in<T>(dy), in<int32_t>(index), size(around.n), size(around.inner), dx});
   });
 }
 
@@ -210,9 +207,9 @@ void sum_of_squares(const Tensor& x, const Tensor& y) {
     using T = decltype(type);
     if (chunks)
       launch<sum_of_squares_kernel<T>>(chunks, square_threads, 0, stream(), in<T>(x),
-                                       static_cast<size_t>(x.numel()), out<double>(partial));
+                                       size(x.numel()), out<double>(partial));
   });
-  launch<join_squares_kernel>(1, square_threads, 0, stream(), in<double>(partial), size_t{chunks},
+  launch<join_squares_kernel>(1, square_threads, 0, stream(), in<double>(partial), size(chunks),
                               Out(y));
 }
 

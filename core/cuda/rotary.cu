@@ -60,13 +60,12 @@ struct Rotary : EachInRows {
 void rotary(const Tensor& x, int64_t heads, int64_t head_size, int64_t start, double base,
             bool inverse, const Destination& y) {
   const int64_t W = x.dim(-1), times = x.dim(-2), half = head_size / 2, pairs = heads * half;
-  const auto size = [](int64_t n) { return static_cast<size_t>(n); };
   const Tensor table = Tensor::empty({times, half, 2}, DType::f32, Device::cuda);
   each(times * half, Angles{{}, size(half), static_cast<double>(start), base, out<float>(table)});
   dispatch("rotary", x.dtype(), [&](auto type) {
     using T = decltype(type);
     constexpr int n = pack_of<T>;
-    each_in_rows<n>(W ? x.numel() / W : 0, W - pairs,
+    each_in_rows<n>(rows_of(x), W - pairs,
                     packed(n, {half, W - 2 * pairs}, {x.raw(), y.tensor.raw()}),
                     Rotary<T>{{},
                               in<T>(x),

@@ -31,21 +31,16 @@ struct RowLayout {
     return warp ? size_t{blockIdx.x} * rows + threadIdx.x / 32 : blockIdx.x;
   }
 
-  /// The sums of K numbers over the row's threads, for all of them; in one exchange.
+  /// Over the row's threads, for all of them.
   template <int K>
   __device__ static void sum(float (&x)[K]) {
-    exchange(x, 0, [](float y) { return warp_sum(y); });
+    if constexpr (warp)
+      for (float& value : x) value = warp_sum(value);
+    else
+      block_sum(x);
   }
-  __device__ static float sum(float x) {
-    float sums[] = {x};
-    sum(sums);
-    return sums[0];
-  }
-  __device__ static float max(float x) {
-    float largest[] = {x};
-    exchange(largest, -INFINITY, [](float y) { return warp_max(y); });
-    return largest[0];
-  }
+  __device__ static float sum(float x) { return warp ? warp_sum(x) : block_sum(x); }
+  __device__ static float max(float x) { return warp ? warp_max(x) : block_max(x); }
 
   /// Where the k-th run of this thread begins.
   __device__ static int begin(int k) { return n * (thread() + k * threads()); }
@@ -64,26 +59,6 @@ struct RowLayout {
       if (early || begin(k) < C)
 #pragma unroll
         for (int j = 0; j < n; ++j) f(k, j);
-  }
-
- private:
-  /// Joins over each warp, then over the warps; `nothing` changes no result.
-  template <int K, class F>
-  __device__ static void exchange(float (&x)[K], float nothing, const F& over_warp) {
-#pragma unroll
-    for (float& value : x) value = over_warp(value);
-    if constexpr (!warp) {
-      SHARED(float, partial, [K][32]);
-      const unsigned lane = threadIdx.x % 32;
-      __syncthreads();  // the last call's readers are done
-#pragma unroll
-      for (int k = 0; k < K; ++k)
-        if (lane == 0) partial[k][threadIdx.x / 32] = x[k];
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < K; ++k)
-        x[k] = over_warp(lane < blockDim.x / 32 ? partial[k][lane] : nothing);
-    }
   }
 };
 
@@ -120,7 +95,7 @@ class Held {
 /// Whether rows of C elements of T are whole packs in all of these, of which some may be undefined.
 template <class T>
 bool wide_rows(int64_t C, std::initializer_list<Tensor> rows) {
-  bool wide = C % pack_of<T> == 0;
+  bool wide = packed(pack_of<T>, {C}, {});
   for (const Tensor& x : rows) wide = wide && packed({in<T>(x)});
   return wide;
 }
@@ -143,11 +118,5 @@ void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor
   if (wide_rows<T>(C, rows)) return of(std::integral_constant<int, pack_of<T>>{});
   of(std::integral_constant<int, 1>{});
 }
-
-/// e^x in fewer instructions than expf. The rounding of its argument costs |x| 2^-24 of the result,
-/// which the larger exponentials of a softmax hardly notice, since none of its x is above 0.
-__device__ inline float exponential(float x) { return exp2f(x * 1.44269504f); }
-
-inline int64_t rows_of(const Tensor& x) { return x.dim(-1) ? x.numel() / x.dim(-1) : 0; }
 
 }  // namespace tapeformer::cuda

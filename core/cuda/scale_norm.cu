@@ -69,7 +69,7 @@ void scale_norm_forward(const Tensor& x, const Tensor& g, double epsilon, const 
     dispatch_row<T>("scale_norm", C, {x, y}, [&](auto layout) {
       using Row = decltype(layout);
       launch<scale_norm_forward_kernel<Row, T>>(
-          blocks_for(N, Row::rows), Row::block(C), 0, stream(), in<T>(x), static_cast<size_t>(N),
+          blocks_for(N, Row::rows), Row::block(C), 0, stream(), in<T>(x), size(N),
           static_cast<int>(C), In(g), static_cast<float>(epsilon), out<T>(y), Out(rnorm));
     });
   });
@@ -85,9 +85,9 @@ void scale_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& g, dou
     dispatch_row<T>("scale_norm", C, {dy, x, dx.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<scale_norm_backward_kernel<Row, T>>(
-          blocks_for(N, Row::rows), Row::block(C), 0, stream(), in<T>(dy), in<T>(x),
-          static_cast<size_t>(N), static_cast<int>(C), In(g), 1 / static_cast<float>(epsilon),
-          In(rnorm), out<T>(dx.tensor), dx.accumulate, out<float>(along));
+          blocks_for(N, Row::rows), Row::block(C), 0, stream(), in<T>(dy), in<T>(x), size(N),
+          static_cast<int>(C), In(g), 1 / static_cast<float>(epsilon), In(rnorm), out<T>(dx.tensor),
+          dx.accumulate, out<float>(along));
     });
   });
   if (dg) sum_middle(along, 1, N, 1, 1, dg);

@@ -1,7 +1,7 @@
 // Kernels that move elements: rearranged dimensions, and ranges of one dimension.
 #include <array>
 
-#include "core/cuda/sums.cuh"
+#include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {
 namespace {
@@ -70,14 +70,6 @@ struct SliceBackward : EachInRows {
     write(dx, row * width + column, slopes);
   }
 };
-
-template <class F>
-void dispatch_number(const char* operation, DType dtype, F&& f) {
-  if (dtype == DType::i32) return f(int32_t{});
-  dispatch(operation, dtype, f);
-}
-
-size_t size(int64_t n) { return static_cast<size_t>(n); }
 
 // The rows of a tensor that begin at element `start` and `step` apart.
 struct Rows {

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(Row::most_block, 1)
   largest = Row::max(largest);
   Row::for_each(C, [&](int k, int) {
     for (int j = 0; j < n; ++j) {
-      const float l = z[k][j] - largest, power = exponential(l);
+      const float l = z[k][j] - largest, power = fast_exp(l);
       sum += power;
       z[k][j] = logarithm ? l : power;
     }
@@ -62,18 +62,18 @@ __global__ void __launch_bounds__(threads)
     read(x + i, values);
     for (const float value : values) largest = fmaxf(largest, value);
   });
-  largest = block_max<threads>(largest);
+  largest = block_max(largest);
   for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
     float values[n];
     read(x + i, values);
-    for (const float value : values) sum += exponential(value - largest);
+    for (const float value : values) sum += fast_exp(value - largest);
   });
-  const Ending ending(block_sum<threads>(sum), logarithm);
+  const Ending ending(block_sum(sum), logarithm);
   for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
     float values[n];
     read(x + i, values);
     for (float& value : values)
-      value = ending(logarithm ? value - largest : exponential(value - largest));
+      value = ending(logarithm ? value - largest : fast_exp(value - largest));
     write(y + i, values);
   });
 }
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(threads)
 struct Slope {
   float p, q;
   __device__ Slope(float dy, float y, bool logarithm)
-      : p(logarithm ? exponential(y) : y), q(logarithm ? dy : y * dy) {}
+      : p(logarithm ? fast_exp(y) : y), q(logarithm ? dy : y * dy) {}
 };
 
 template <class Row, class T>
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(threads)
     read(y + at + i, values);
     for (int k = 0; k < n; ++k) sum += Slope(slopes[k], values[k], logarithm).q;
   });
-  sum = block_sum<threads>(sum);
+  sum = block_sum(sum);
   for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
     float slopes[n], values[n];
     read(dy + at + i, slopes);
@@ -141,13 +141,13 @@ void forward(const char* operation, const Tensor& x, const Tensor& y, bool logar
     using T = decltype(type);
     if (C > longest_row)
       return launch<long_softmax_forward_kernel<long_threads, T>>(
-          grid_of(N), long_threads, 0, stream(), in<T>(x), static_cast<size_t>(C),
-          wide_rows<T>(C, {x, y}), logarithm, out<T>(y));
+          grid_of(N), long_threads, 0, stream(), in<T>(x), size(C), wide_rows<T>(C, {x, y}),
+          logarithm, out<T>(y));
     dispatch_row<T>(operation, C, {x, y}, [&](auto layout) {
       using Row = decltype(layout);
       launch<softmax_forward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block(C), 0, stream(),
-                                             in<T>(x), static_cast<size_t>(N), static_cast<int>(C),
-                                             logarithm, out<T>(y));
+                                             in<T>(x), size(N), static_cast<int>(C), logarithm,
+                                             out<T>(y));
     });
   });
 }
@@ -160,13 +160,13 @@ void backward(const char* operation, const Tensor& dy, const Tensor& y, bool log
     using T = decltype(type);
     if (C > longest_row)
       return launch<long_softmax_backward_kernel<long_threads, T>>(
-          grid_of(N), long_threads, 0, stream(), in<T>(dy), in<T>(y), static_cast<size_t>(C),
+          grid_of(N), long_threads, 0, stream(), in<T>(dy), in<T>(y), size(C),
           wide_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
     dispatch_row<T>(operation, C, {dy, y, dx.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<softmax_backward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block(C), 0, stream(),
-                                              in<T>(dy), in<T>(y), static_cast<size_t>(N),
-                                              static_cast<int>(C), logarithm, Out(dx));
+                                              in<T>(dy), in<T>(y), size(N), static_cast<int>(C),
+                                              logarithm, Out(dx));
     });
   });
 }

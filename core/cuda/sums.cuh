@@ -80,18 +80,21 @@ __global__ void __launch_bounds__(most_sum_threads)
   }
 }
 
-/// The elements of matrices.
-template <class T>
+/// The elements of matrices [rows, K, width].
+template <class T, int K = 1>
 struct Elements {
   static constexpr int rows_at_once = 4;
   const T* x;
   size_t width;
   template <int n>
-  __device__ void run(size_t row, size_t column, float (&sums)[1][n]) const {
-    float values[n];
-    read(x + row * width + column, values);
+  __device__ void run(size_t row, size_t column, float (&sums)[K][n]) const {
 #pragma unroll
-    for (int k = 0; k < n; ++k) sums[0][k] += values[k];
+    for (int k = 0; k < K; ++k) {
+      float values[n];
+      read(x + (row * K + k) * width + column, values);
+#pragma unroll
+      for (int j = 0; j < n; ++j) sums[k][j] += values[j];
+    }
   }
 };
 
@@ -149,14 +152,12 @@ void sum_columns(int64_t outer, int64_t rows, int64_t width, const F& f,
                  std::initializer_list<const void*> data, const Destination (&results)[K],
                  double scale = 1) {
   if (outer * width == 0) return;
-  const auto size = [](int64_t count) { return static_cast<size_t>(count); };
   // The plan, and with it the sums' bits, is the same wherever the data begins.
-  const bool fits = width % n == 0;
-  const SumPlan plan = sum_plan(size(outer), size(rows), size(width), fits ? n : 1);
+  const SumPlan plan = sum_plan(size(outer), size(rows), size(width), width % n ? 1 : n);
   const Tensor partial =
       Tensor::empty({outer, static_cast<int64_t>(plan.chunks), K, width}, DType::f32, Device::cuda);
   const PartialSums to{out<float>(partial)};
-  if (fits && packed(data))
+  if (packed(n, {width}, data))
     launch_sums<K, n>(plan, f, to);
   else
     launch_sums<K, 1>(plan, f, to);
@@ -178,21 +179,12 @@ inline void sum_middle(const Tensor& x, int64_t outer, int64_t n, int64_t inner,
                        const Destination& d) {
   dispatch("sum", x.dtype(), [&](auto type) {
     using T = decltype(type);
-    constexpr int size = pack_of<T>;
-    if (inner == 1 && n % size == 0)
-      return sum_columns<1>(outer, n / size, 1, ElementsOfRows<T>{in<T>(x), packed({x.raw()})}, {},
+    constexpr int pack = pack_of<T>;
+    if (inner == 1 && n % pack == 0)
+      return sum_columns<1>(outer, n / pack, 1, ElementsOfRows<T>{in<T>(x), packed({x.raw()})}, {},
                             {d}, scale);
-    sum_columns<size>(outer, n, inner, Elements<T>{in<T>(x), static_cast<size_t>(inner)}, {x.raw()},
-                      {d}, scale);
+    sum_columns<pack>(outer, n, inner, Elements<T>{in<T>(x), size(inner)}, {x.raw()}, {d}, scale);
   });
 }
-
-/// A tensor's sizes seen around one dimension: [outer, n, inner].
-struct Around {
-  int64_t outer = 1, n = 1, inner = 1;
-  Around(const Shape& shape, int dim) {
-    for (int i = 0; i < shape.rank(); ++i) (i < dim ? outer : i == dim ? n : inner) *= shape[i];
-  }
-};
 
 }  // namespace tapeformer::cuda

@@ -103,6 +103,8 @@ __global__ void exp2_kernel(const float* x, float* y) {
   y[threadIdx.x] = fast_exp2(x[threadIdx.x]);
 }
 
+__global__ void exp_kernel(const float* x, float* y) { y[threadIdx.x] = fast_exp(x[threadIdx.x]); }
+
 // to [32, 4] = what each thread makes of its number.
 __global__ void store_kernel(uint32_t* to) {
   const uint32_t x = threadIdx.x;
@@ -135,6 +137,24 @@ TEST_CASE("ptx_exp2_is_2_to_the_x_within_two_units_in_the_last_place") {
       CHECK(got[i] == (x[i] < 0 ? 0 : INFINITY));
     else
       CHECK(std::abs(got[i] - expected) <= 2 * 0x1p-23 * expected);
+  }
+}
+
+TEST_CASE("ptx_exp_of_numbers_below_0_is_off_by_what_it_says") {
+  std::vector<float> x = {-INFINITY, 0, -0.0f, -1, -1e-6f, -87, -88, -1000, -FLT_MAX, NAN};
+  for (float at = -80; x.size() < 64; at += 1.49f) x.push_back(at);
+  const Tensor y = Tensor::empty({64}, DType::f32, Device::cuda);
+  launch<exp_kernel>(1, 64, 0, stream(), in<float>(on_gpu(x, DType::f32)), out<float>(y));
+  const std::vector<float> got = y.to_vector<float>();
+  for (size_t i = 0; i < x.size(); ++i) {
+    INFO("e^" << x[i]);
+    const double expected = std::exp(static_cast<double>(x[i]));
+    if (std::isnan(x[i]))
+      CHECK(std::isnan(got[i]));
+    else if (expected < 0x1p-126)
+      CHECK(got[i] == 0);
+    else
+      CHECK(std::abs(got[i] - expected) <= (std::abs(x[i]) + 2) * 0x1p-23 * expected);
   }
 }
 
