@@ -135,8 +135,8 @@ __device__ void add_weighted_rows(float (&c)[D / 8][numbers], const float (&weig
     uint32_t a[numbers / 4][4];
 #pragma unroll
     for (int e = 0; e < numbers; e += 2) {
-      a[e / 4][e / 2 % 2] = pack<T>(weights[2 * j][e], weights[2 * j][e + 1]);
-      a[e / 4][e / 2 % 2 + 2] = pack<T>(weights[2 * j + 1][e], weights[2 * j + 1][e + 1]);
+      a[e / 4][e / 2 % 2] = pair_of<T>(weights[2 * j][e], weights[2 * j][e + 1]);
+      a[e / 4][e / 2 % 2 + 2] = pair_of<T>(weights[2 * j + 1][e], weights[2 * j + 1][e + 1]);
     }
     add_product<D>(c, a, t + 16 * j * mma_pitch<D>);
   }

@@ -113,8 +113,8 @@ struct PowerBackward : Each {
   float exponent;
   Out dx;
   __device__ void operator()(size_t i) const {
-    const float slope = exponent == 0 ? 0 : exponent * power(to_float(x[i]), exponent - 1);
-    dx.write(i, exponent == 0 ? 0 : to_float(dy[i]) * slope);
+    if (exponent == 0) return dx.write(i, 0);
+    dx.write(i, to_float(dy[i]) * (exponent * power(to_float(x[i]), exponent - 1)));
   }
 };
 

@@ -198,7 +198,7 @@ void embedding_forward(const Tensor& table, const Tensor& indices, const Tensor&
 
 void embedding_backward(const Tensor& dy, const Tensor& indices, const Destination& dtable) {
   const int64_t N = indices.numel(), V = dtable.tensor.dim(0), C = dy.dim(-1);
-  check(N <= UINT32_MAX, "embedding: on a GPU at most 2^32 indices, got ", N);
+  check(N <= UINT32_MAX, "embedding: on a GPU takes fewer than 2^32 indices, got ", N);
   if (V * C == 0) return;
   const int64_t chunks = (N + gather_keys - 1) / gather_keys;
   const Tensor sorted = sorted_keys(indices);

@@ -3,7 +3,8 @@
 // and they run on the emulator in tests/cuda_emulator, which checks what a GPU does not.
 //
 // Rules that both rely on: a block has a multiple of 32 threads, shuffles have full masks, no
-// thread returns before a barrier, one barrier stands on a line.
+// thread returns before a barrier or a shuffle that others of its block or warp still reach, one
+// barrier stands on a line.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -16,7 +16,7 @@ struct ActivationBackward : EachPack {
   Unary f;
   T* dz;
   template <int n>
-  __device__ void slopes(size_t i, float (&slopes)[n]) const {
+  __device__ void apply(size_t i, float (&slopes)[n]) const {
     float values[n];
     read(dy + i, slopes);
     read(z + i, values);
@@ -26,7 +26,7 @@ struct ActivationBackward : EachPack {
   template <int n>
   __device__ void run(size_t i) const {
     float dz_i[n];
-    slopes(i, dz_i);
+    apply(i, dz_i);
   }
 };
 
@@ -39,7 +39,7 @@ struct BiasActivation {
   template <int n>
   __device__ void run(size_t row, size_t column, float (&sums)[1][n]) const {
     float slopes[n];
-    activation.slopes(row * width + column, slopes);
+    activation.apply(row * width + column, slopes);
 #pragma unroll
     for (int k = 0; k < n; ++k) sums[0][k] += slopes[k];
   }

@@ -10,7 +10,7 @@ constexpr unsigned count_threads = 1024;
 
 __global__ void __launch_bounds__(count_threads)
     count_targets_kernel(const int32_t* target, size_t n, int32_t ignore_index, Out count) {
-  float counted = 0;  // exact up to 2^24 targets for each thread
+  float counted = 0;  // exact up to 2^24
   for (size_t i = threadIdx.x; i < n; i += count_threads) counted += target[i] != ignore_index;
   counted = block_sum(counted);
   if (threadIdx.x == 0) count.write(0, fmaxf(counted, 1));
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(count_threads)
 // logits itself.
 template <int threads, class T, class D>
 __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
-    cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool wide,
+    cross_entropy_kernel(const T* logits, const int32_t* targets, In count, size_t V, bool packs,
                          int32_t ignore_index, float smoothing, Out losses, D* dlogits) {
   constexpr int n = pack_of<T>;
   const T* x = logits + blockIdx.x * V;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
   if (target == ignore_index) {  // for the whole block
     if (threadIdx.x == 0) losses.write(blockIdx.x, 0);
     if (dx)
-      for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
+      for_each_in_row<threads, n>(V, packs, [&](auto pack, size_t v) {
         const float zeros[pack] = {};
         write(dx + v, zeros);
       });
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
   }
   float largest = -FLT_MAX;  // finite: l of -inf is then -inf, and never NaN
   float sums[2] = {};        // Z, and of the logits where they are smoothed
-  for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
+  for_each_in_row<threads, n>(V, packs, [&](auto pack, size_t v) {
     float values[pack], grown = largest;
     read(x + v, values);
     for (const float value : values) grown = fmaxf(grown, value);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads, threads == 1024 ? 2 : 1)
   if (!dx) return;
   __syncthreads();  // x[target] has been read, and may be overwritten
   const float share = 1 / count.read(0), scale = share / Z;
-  for_each_in_row<threads, n>(V, wide, [&](auto pack, size_t v) {
+  for_each_in_row<threads, n>(V, packs, [&](auto pack, size_t v) {
     float slopes[pack];
     read(x + v, slopes);
     for (float& slope : slopes) slope = fast_exp(slope - row_largest) * scale - uniform * share;
@@ -88,20 +88,21 @@ void cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& co
                    const Tensor& dlogits) {
   const int64_t N = targets.numel(), V = logits.dim(-1);
   if (N == 0) return;
-  const DType slope = (dlogits.defined() ? dlogits : logits).dtype();
-  dispatch("cross_entropy", logits.dtype(), [&](auto wide) {
-    dispatch("cross_entropy", slope, [&](auto type) {
-      using T = decltype(wide);
-      using D = decltype(type);
+  const DType gradient = (dlogits.defined() ? dlogits : logits).dtype();
+  dispatch("cross_entropy", logits.dtype(), [&](auto logit) {
+    dispatch("cross_entropy", gradient, [&](auto slope) {
+      using T = decltype(logit);
+      using D = decltype(slope);
       const auto run = [&](auto threads) {
         if constexpr (std::is_same_v<T, D> || std::is_same_v<T, float>)
           launch<cross_entropy_kernel<threads, T, D>>(
               grid_of(N), static_cast<unsigned>(threads), 0, stream(), in<T>(logits),
-              in<int32_t>(targets), In(count), size(V), wide_rows<T>(V, {logits, dlogits}),
+              in<int32_t>(targets), In(count), size(V), packed_rows<T>(V, {logits, dlogits}),
               ignore_index, static_cast<float>(smoothing), Out(losses), out<D>(dlogits));
         else
           fail("cross_entropy: on a GPU the gradient of ", logits.dtype(),
-               " logits has their dtype, got ", slope, "; convert them with cast(x, DType::f32)");
+               " logits has their dtype, got ", gradient,
+               "; convert them with cast(x, DType::f32)");
       };
       if (V <= 1024) return run(std::integral_constant<int, 32>{});
       if (V <= 8192) return run(std::integral_constant<int, 256>{});

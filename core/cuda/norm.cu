@@ -79,7 +79,7 @@ void norm_forward(const char* operation, const Tensor& x, const Tensor& residual
   });
 }
 
-// For how many of norm_backward_kernel's largest blocks an SM has registers.
+// For how many of norm_backward_kernel's largest blocks a multiprocessor has registers.
 template <class Row>
 constexpr int resident = !Row::warp        ? 1
                          : Row::items == 8 ? 6

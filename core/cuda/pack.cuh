@@ -43,7 +43,7 @@ __device__ Pack<T, n> load(const T* x) {
   return *reinterpret_cast<const Pack<T, n>*>(x);
 }
 
-/// The n numbers from `to` on = pack, likewise.
+/// The n numbers from `to` on = pack, likewise; in global memory.
 template <class T, int n>
 __device__ void store(T* to, const Pack<T, n>& pack) {
   expect_aligned("a pack", to, alignof(Pack<T, n>));
@@ -65,7 +65,7 @@ __device__ void read(const T* x, float (&to)[n]) {
   }
 }
 
-/// x[0 ... n) = values, likewise.
+/// x[0 ... n) = values, likewise; in global memory.
 template <int n, class T>
 __device__ void write(T* x, const float (&values)[n]) {
   constexpr int step = n < pack_of<T> ? n : pack_of<T>;
@@ -110,7 +110,8 @@ __device__ void write(const Out& to, size_t i, const float (&values)[n]) {
 struct EachPack {};
 
 template <class F, int n>
-__global__ void __launch_bounds__(each_threads) each_pack_kernel(size_t count, F f) {
+__global__ void __launch_bounds__(each_threads)
+    each_pack_kernel(size_t count, const __grid_constant__ F f) {
   const size_t stride = size_t{gridDim.x} * each_threads,
                first = size_t{blockIdx.x} * each_threads + threadIdx.x;
   const size_t packs = count / n;
@@ -135,7 +136,8 @@ void each_pack(int64_t count, const F& f, std::initializer_list<const void*> dat
     launch<each_pack_kernel<F, 1>>(blocks(1), each_threads, 0, at, size(count), f);
 }
 
-/// Functions of n columns of a row from one on, run<n>(row, column), that run for all of a matrix.
+/// Functions of n elements of a matrix, those of `row` from `column` on, run<n>(row, column), that
+/// run for all of it; named so that a test can list them.
 struct EachInRows {};
 
 /// Each thread goes on by as many rows and packs as all threads take at once. For f see
@@ -173,10 +175,10 @@ void each_in_rows(int64_t rows, int64_t width, bool possible, const F& f, Stream
 }
 
 /// Calls f(n, i), n a constant, for elements i ... i + n - 1 of all C in a row that a block of
-/// `threads` goes over: `pack` of them at a time where `wide`, which needs C to be a multiple.
+/// `threads` goes over: `pack` of them at a time where `packs`, which needs C to be a multiple.
 template <unsigned threads, int pack, class F>
-__device__ void for_each_in_row(size_t C, bool wide, const F& f) {
-  if (wide)
+__device__ void for_each_in_row(size_t C, bool packs, const F& f) {
+  if (packs)
     for (size_t i = pack * threadIdx.x; i < C; i += pack * threads)
       f(std::integral_constant<int, pack>{}, i);
   else

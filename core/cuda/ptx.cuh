@@ -26,7 +26,7 @@ namespace tapeformer::cuda {
 
 /// Two numbers, rounded to T (bf16 or f16), in one register: `first` in its lower half.
 template <class T>
-__device__ inline uint32_t pack(float first, float second) {
+__device__ inline uint32_t pair_of(float first, float second) {
   uint32_t pair;
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     const __nv_bfloat162 rounded = __floats2bfloat162_rn(first, second);

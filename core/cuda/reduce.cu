@@ -71,11 +71,11 @@ struct MaxForward : Each {
 // The same where results are of rows of n: one block for each.
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    max_of_row_kernel(const T* x, size_t n, bool wide, T* y, int32_t* index) {
+    max_of_row_kernel(const T* x, size_t n, bool packs, T* y, int32_t* index) {
   SHARED(Largest, of_warps, [32]);
   const T* row = x + blockIdx.x * n;
   Largest best = nothing();
-  for_each_in_row<threads, pack_of<T>>(n, wide, [&](auto columns, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(n, packs, [&](auto columns, size_t i) {
     float values[decltype(columns)::value];
     read(row + i, values);
 #pragma unroll

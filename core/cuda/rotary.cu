@@ -1,5 +1,4 @@
 // Rotary positions: every pair of channels of a head turns by an angle that grows with position.
-#include "core/cuda/device.cuh"
 #include "core/cuda/pack.cuh"
 
 namespace tapeformer::kernels::cuda {

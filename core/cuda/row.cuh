@@ -94,17 +94,18 @@ class Held {
 
 /// Whether rows of C elements of T are whole packs in all of these, of which some may be undefined.
 template <class T>
-bool wide_rows(int64_t C, std::initializer_list<Tensor> rows) {
-  bool wide = packed(pack_of<T>, {C}, {});
-  for (const Tensor& x : rows) wide = wide && packed({in<T>(x)});
-  return wide;
+bool packed_rows(int64_t C, std::initializer_list<Tensor> rows) {
+  bool whole = packed(pack_of<T>, {C}, {});
+  for (const Tensor& x : rows) whole = whole && packed({in<T>(x)});
+  return whole;
 }
 
 /// The longest row that a block's registers hold.
 inline constexpr int64_t longest_row = 8192;
 
 /// Calls f(RowLayout) with the smallest that holds C elements, in packs where `rows`, of which some
-/// may be undefined, allow it.
+/// may be undefined, allow it. The order of a row's sums, and so their last bits, depends on whether
+/// `rows` begin on packs; Parameters and allocations always do.
 template <class T, class F>
 void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor> rows,
                   const F& f) {
@@ -115,7 +116,7 @@ void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor
     if (C <= 768) return f(RowLayout<32, 24, n>{});
     f(RowLayout<longest_row / 16, 16, n>{});
   };
-  if (wide_rows<T>(C, rows)) return of(std::integral_constant<int, pack_of<T>>{});
+  if (packed_rows<T>(C, rows)) return of(std::integral_constant<int, pack_of<T>>{});
   of(std::integral_constant<int, 1>{});
 }
 

@@ -53,23 +53,23 @@ __global__ void __launch_bounds__(Row::most_block, 1)
 // A row that no block's registers hold is read anew for each pass: it lies in the cache.
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    long_softmax_forward_kernel(const T* x, size_t C, bool wide, bool logarithm, T* y) {
+    long_softmax_forward_kernel(const T* x, size_t C, bool packs, bool logarithm, T* y) {
   x += blockIdx.x * C;
   y += blockIdx.x * C;
   float largest = -FLT_MAX, sum = 0;
-  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(C, packs, [&](auto n, size_t i) {
     float values[n];
     read(x + i, values);
     for (const float value : values) largest = fmaxf(largest, value);
   });
   largest = block_max(largest);
-  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(C, packs, [&](auto n, size_t i) {
     float values[n];
     read(x + i, values);
     for (const float value : values) sum += fast_exp(value - largest);
   });
   const Ending ending(block_sum(sum), logarithm);
-  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(C, packs, [&](auto n, size_t i) {
     float values[n];
     read(x + i, values);
     for (float& value : values)
@@ -109,18 +109,18 @@ __global__ void __launch_bounds__(Row::most_block, 1)
 
 template <unsigned threads, class T>
 __global__ void __launch_bounds__(threads)
-    long_softmax_backward_kernel(const T* dy, const T* y, size_t C, bool wide, bool logarithm,
+    long_softmax_backward_kernel(const T* dy, const T* y, size_t C, bool packs, bool logarithm,
                                  Out dx) {
   const size_t at = blockIdx.x * C;
   float sum = 0;
-  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(C, packs, [&](auto n, size_t i) {
     float slopes[n], values[n];
     read(dy + at + i, slopes);
     read(y + at + i, values);
     for (int k = 0; k < n; ++k) sum += Slope(slopes[k], values[k], logarithm).q;
   });
   sum = block_sum(sum);
-  for_each_in_row<threads, pack_of<T>>(C, wide, [&](auto n, size_t i) {
+  for_each_in_row<threads, pack_of<T>>(C, packs, [&](auto n, size_t i) {
     float slopes[n], values[n];
     read(dy + at + i, slopes);
     read(y + at + i, values);
@@ -141,7 +141,7 @@ void forward(const char* operation, const Tensor& x, const Tensor& y, bool logar
     using T = decltype(type);
     if (C > longest_row)
       return launch<long_softmax_forward_kernel<long_threads, T>>(
-          grid_of(N), long_threads, 0, stream(), in<T>(x), size(C), wide_rows<T>(C, {x, y}),
+          grid_of(N), long_threads, 0, stream(), in<T>(x), size(C), packed_rows<T>(C, {x, y}),
           logarithm, out<T>(y));
     dispatch_row<T>(operation, C, {x, y}, [&](auto layout) {
       using Row = decltype(layout);
@@ -161,7 +161,7 @@ void backward(const char* operation, const Tensor& dy, const Tensor& y, bool log
     if (C > longest_row)
       return launch<long_softmax_backward_kernel<long_threads, T>>(
           grid_of(N), long_threads, 0, stream(), in<T>(dy), in<T>(y), size(C),
-          wide_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
+          packed_rows<T>(C, {dy, y, dx.tensor}), logarithm, Out(dx));
     dispatch_row<T>(operation, C, {dy, y, dx.tensor}, [&](auto layout) {
       using Row = decltype(layout);
       launch<softmax_backward_kernel<Row, T>>(blocks_for(N, Row::rows), Row::block(C), 0, stream(),

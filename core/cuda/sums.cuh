@@ -44,7 +44,8 @@ inline SumPlan sum_plan(size_t outer, size_t rows, size_t width, unsigned n) {
 
 /// Sums [outer, chunks, K, width], each handed to `to` with its index: f.run<n>(row, column, sums)
 /// adds to sums [K][n] what n columns of a row bring; rows are counted through all matrices. A
-/// thread reads F::rows_at_once of them before it adds: 1 where f writes, which holds up reads.
+/// thread reads F::rows_at_once of them before it adds: 1 where f writes, which holds up reads,
+/// or where it reads several matrices.
 template <int K, int n, class F, class To>
 __global__ void __launch_bounds__(most_sum_threads)
     column_sums_kernel(SumPlan plan, unsigned column_blocks, F f, To to) {
@@ -103,15 +104,15 @@ template <class T>
 struct ElementsOfRows {
   static constexpr int rows_at_once = 4;
   const T* x;
-  bool wide;  // whether they can be read as packs
+  bool packs;  // whether they can be read as packs
   template <int n>
   __device__ void run(size_t row, size_t, float (&sums)[1][n]) const {
     constexpr int size = pack_of<T>;
     const T* from = x + row * size;
     float values[size];
-    if (wide) read(from, values);
+    if (packs) read(from, values);
 #pragma unroll
-    for (int k = 0; k < size; ++k) sums[0][0] += wide ? values[k] : to_float(from[k]);
+    for (int k = 0; k < size; ++k) sums[0][0] += packs ? values[k] : to_float(from[k]);
   }
 };
 

@@ -35,8 +35,8 @@ std::vector<float> product(const std::vector<float>& a, const std::vector<float>
 }
 
 template <class T>
-__device__ uint32_t pair_of(T first, T second) {
-  return pack<T>(to_float(first), to_float(second));
+__device__ uint32_t pair(T first, T second) {
+  return pair_of<T>(to_float(first), to_float(second));
 }
 
 // c [16, 8] += a [16, 16] b [16, 8], each number taken and put where the header says it belongs.
@@ -44,11 +44,9 @@ template <class T>
 __global__ void mma_kernel(const T* a, const T* b, float* c) {
   const int group = threadIdx.x / 4, i = threadIdx.x % 4 * 2;
   const auto a_pair = [&](int row, int column) {
-    return pair_of(a[16 * row + column], a[16 * row + column + 1]);
+    return pair(a[16 * row + column], a[16 * row + column + 1]);
   };
-  const auto b_pair = [&](int row) {
-    return pair_of(b[8 * row + group], b[8 * (row + 1) + group]);
-  };
+  const auto b_pair = [&](int row) { return pair(b[8 * row + group], b[8 * (row + 1) + group]); };
   const uint32_t registers[4] = {a_pair(group, i), a_pair(group + 8, i), a_pair(group, i + 8),
                                  a_pair(group + 8, i + 8)};
   float* upper = c + 8 * group + i;
@@ -94,9 +92,9 @@ __global__ void copy_kernel(const float* from, float* to) {
 }
 
 // pairs [2]: of bf16, of f16.
-__global__ void pack_kernel(float bf16_first, float f16_first, float second, uint32_t* pairs) {
-  if (threadIdx.x == 0) pairs[0] = pack<bf16>(bf16_first, second);
-  if (threadIdx.x == 1) pairs[1] = pack<f16>(f16_first, second);
+__global__ void pairs_kernel(float bf16_first, float f16_first, float second, uint32_t* pairs) {
+  if (threadIdx.x == 0) pairs[0] = pair_of<bf16>(bf16_first, second);
+  if (threadIdx.x == 1) pairs[1] = pair_of<f16>(f16_first, second);
 }
 
 __global__ void exp2_kernel(const float* x, float* y) {
@@ -218,8 +216,8 @@ TEST_CASE("ptx_copies_have_arrived_when_they_were_waited_for") {
 TEST_CASE("ptx_pairs_are_rounded_and_begin_with_the_lower_half") {
   // 1 + 2^-9 lies between two neighbours of bf16, nearer to 1; 2^-12 likewise in f16.
   const Tensor pairs = Tensor::empty({2}, DType::i32, Device::cuda);
-  launch<pack_kernel>(1, 32, 0, stream(), 1 + 0x1p-9f, 1 + 0x1p-12f, -2.0f,
-                      static_cast<uint32_t*>(pairs.raw()));
+  launch<pairs_kernel>(1, 32, 0, stream(), 1 + 0x1p-9f, 1 + 0x1p-12f, -2.0f,
+                       static_cast<uint32_t*>(pairs.raw()));
   const std::vector<int32_t> got = pairs.to_vector<int32_t>();
   CHECK(static_cast<uint32_t>(got[0]) == 0xc0003f80u);
   CHECK(static_cast<uint32_t>(got[1]) == 0xc0003c00u);
