@@ -184,20 +184,20 @@ TEST_CASE("cuda_reads_and_writes_slices") {
                         // and 16 bytes at a time
                         {{3, 5, 4, 2}, 1, 1, 3},
                         {{9, 40}, 1, 8, 24}};
-  for (const auto& [whole, dim, start, count] : parts) {
-    const Shape part = whole.with(dim, count);
-    check_kernel("slice_read", {random_tensor(whole, 1)}, {part},
+  for (const Part& p : parts) {
+    const Shape part = p.whole.with(p.dim, p.count);
+    check_kernel("slice_read", {random_tensor(p.whole, 1)}, {part},
                  [&](const Inputs& in, const Outputs& out) {
-                   kernels::slice_read(in[0], dim, start, out[0]);
+                   kernels::slice_read(in[0], p.dim, p.start, out[0]);
                  });
-    check_kernel("slice_backward", {random_tensor(part, 2)}, {whole},
+    check_kernel("slice_backward", {random_tensor(part, 2)}, {p.whole},
                  [&](const Inputs& in, const Outputs& out) {
-                   kernels::slice_backward(in[0], dim, start, out[0]);
+                   kernels::slice_backward(in[0], p.dim, p.start, out[0]);
                  });
-    check_kernel("slice_write", {random_tensor(part, 2)}, {whole},
+    check_kernel("slice_write", {random_tensor(part, 2)}, {p.whole},
                  [&](const Inputs& in, const Outputs& out) {
                    if (!out[0].accumulate) out[0].tensor.fill(3);
-                   kernels::slice_write(in[0], dim, start, out[0]);
+                   kernels::slice_write(in[0], p.dim, p.start, out[0]);
                  });
   }
 }
