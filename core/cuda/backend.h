@@ -9,8 +9,8 @@
 
 namespace tapeformer::cuda {
 
-/// Why a GPU, below 0 the one that is or would be in use, cannot be used, in one sentence; empty when
-/// it can.
+/// Why GPU `index`, below 0 the one that is or would be in use, cannot be used, in one sentence;
+/// empty when it can.
 TAPEFORMER_CUDA_PART std::string why_not(int index);
 /// Computes on this GPU from now on. Throws when there is none of that index, or when another one
 /// is in use already.

@@ -64,7 +64,8 @@ __device__ inline float fast_exp2(float x) {
 }
 
 inline constexpr float log2_of_e = 1.4426950408889634f;
-/// e^x for x <= 0, off by at most (|x| + 2) 2^-23 of it; what is below the normal numbers becomes 0.
+/// e^x for x <= 0, off by at most (|x| + 2) 2^-23 of it; what is below the normal numbers becomes
+/// 0.
 __device__ inline float fast_exp(float x) { return fast_exp2(x * log2_of_e); }
 
 // ---------------------------------------------------------------- 16 bytes

@@ -104,8 +104,8 @@ bool packed_rows(int64_t C, std::initializer_list<Tensor> rows) {
 inline constexpr int64_t longest_row = 8192;
 
 /// Calls f(RowLayout) with the smallest that holds C elements, in packs where `rows`, of which some
-/// may be undefined, allow it. The order of a row's sums, and so their last bits, depends on whether
-/// `rows` begin on packs; Parameters and allocations always do.
+/// may be undefined, allow it. The order of a row's sums, and so their last bits, depends on
+/// whether `rows` begin on packs; Parameters and allocations always do.
 template <class T, class F>
 void dispatch_row(const char* operation, int64_t C, std::initializer_list<Tensor> rows,
                   const F& f) {
